@@ -30,7 +30,7 @@ def _is_name(value: object) -> bool:
 
 
 def _are_guarantees(value: object) -> bool:
-    return isinstance(value, frozenset) and all(isinstance(one, Guarantee | CustomGuarantee) for one in value)
+    return isinstance(value, frozenset) and all(isinstance(entry, Guarantee | CustomGuarantee) for entry in value)
 
 
 CONSTANTS: Mapping[str, tuple[Callable[[object], bool], str]] = {
@@ -45,54 +45,54 @@ CONSTANTS: Mapping[str, tuple[Callable[[object], bool], str]] = {
 """the required class attributes of a method"""
 
 
-def mistakes(found: Any) -> list[str]:
+def mistakes(candidate: Any) -> list[str]:
     """Returns all errors of a class as a method, each with what would be right.
 
     >>> mistakes(dict)
     ['found the class dict, expected one derived from paceline.algorithms.core.method.Method']
     """
-    if not (isinstance(found, type) and issubclass(found, Method)):
-        thing = f"the class {found.__name__}" if isinstance(found, type) else f"the value {found!r:.60}"
+    if not (isinstance(candidate, type) and issubclass(candidate, Method)):
+        thing = f"the class {candidate.__name__}" if isinstance(candidate, type) else f"the value {candidate!r:.60}"
         return [f"found {thing}, expected one derived from paceline.algorithms.core.method.Method"]
     said = []
-    if "__dataclass_params__" not in vars(found):
+    if "__dataclass_params__" not in vars(candidate):
         said.append("is no frozen dataclass; expected @dataclass(frozen=True, kw_only=True) above the class")
-    own = {field.name: field for field in dataclasses.fields(found)}
+    own = {field.name: field for field in dataclasses.fields(candidate)}
     for name, (fits, words) in CONSTANTS.items():
         if name in own:
             said.append(f"{name}: found a hyper-parameter; expected {name} = … without a type")
-        elif not hasattr(found, name):
+        elif not hasattr(candidate, name):
             said.append(f"{name}: missing, expected {words}")
-        elif not fits(value := getattr(found, name)):
+        elif not fits(value := getattr(candidate, name)):
             said.append(f"{name}: found {value!r}, expected {words}")
     for name, field in own.items():
         if field.default is field.default_factory is dataclasses.MISSING:
             said.append(f"{name}: found no default, expected one, so that the method can be named alone")
     if "label" in own:
         said.append("label: found a hyper-parameter; expected another name, since it names an entry of a scenario")
-    if "worker" in found.__abstractmethods__:
+    if "worker" in candidate.__abstractmethods__:
         said.append("worker: missing, expected the program of a worker")
-    if found.has_server and found.server is Method.server:
+    if candidate.has_server and candidate.server is Method.server:
         said.append("server: missing, expected the program of the server, as has_server is true")
     return said
 
 
-def checked(found: Any, builtin: Mapping[str, type[Method]]) -> type[Method]:
+def checked(candidate: Any, builtin: Mapping[str, type[Method]]) -> type[Method]:
     """Checks that a class is a valid method and returns it.
 
     Args:
-        found: the class.
+        candidate: the class.
         builtin: the built-in methods by name.
 
     Raises:
         InputError: the class has errors; the message lists all.
     """
-    said = mistakes(found)
-    if not said and builtin.get(found.name, found) is not found:
-        said = [f"name: found {found.name!r}, which is a built-in method's; expected a name of its own"]
+    said = mistakes(candidate)
+    if not said and builtin.get(candidate.name, candidate) is not candidate:
+        said = [f"name: found {candidate.name!r}, which is a built-in method's; expected a name of its own"]
     if said:
         raise InputError("; ".join(said))
-    method: type[Method] = found
+    method: type[Method] = candidate
     return method
 
 
@@ -107,22 +107,22 @@ def own(reference: str, builtin: Mapping[str, type[Method]]) -> type[Method]:
         InputError: the class cannot be imported or is not a valid method.
     """
     try:
-        found = imported(reference)
+        candidate = imported(reference)
     except InputError as error:
         raise InputError(f"method {reference!r}: {error}; expected {FORM}") from error
     try:
-        return checked(found, builtin)
+        return checked(candidate, builtin)
     except InputError as error:
         raise InputError(f"method {reference!r}: {error}") from error
 
 
 def offers() -> dict[str, list[metadata.EntryPoint]]:
     """Returns the entry points of installed packages by name; several packages may use the same name."""
-    found: dict[str, list[metadata.EntryPoint]] = defaultdict(list)
+    offered: dict[str, list[metadata.EntryPoint]] = defaultdict(list)
     for entry in metadata.entry_points(group=GROUP):
-        if all(entry.value != other.value for other in found[entry.name]):
-            found[entry.name].append(entry)
-    return dict(sorted(found.items()))
+        if all(entry.value != other.value for other in offered[entry.name]):
+            offered[entry.name].append(entry)
+    return dict(sorted(offered.items()))
 
 
 def package_of(entry: metadata.EntryPoint) -> str:

@@ -199,7 +199,9 @@ class Alias(NamedTuple):
     presets: Mapping[str, Any] = {}
 
 
-ALIASES = {name: Alias(one.methods[0], one.presets) for one in SYNONYMS if one.same for name in one.names}
+ALIASES = {
+    name: Alias(synonym.methods[0], synonym.presets) for synonym in SYNONYMS if synonym.same for name in synonym.names
+}
 """the common names that are accepted as names of methods"""
 
 

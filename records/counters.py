@@ -230,12 +230,12 @@ class GradientCounters:
         """
         if rank >= self.workers:
             return None
-        found = None
+        begun_s = None
         if self._last[rank] == step:
-            found = self.last_s[rank]
+            begun_s = self.last_s[rank]
         elif self._before[rank] == step:
-            found = self._before_s[rank]
-        return found if found is None else min(found, self._redone_s.get((rank, step), found))
+            begun_s = self._before_s[rank]
+        return begun_s if begun_s is None else min(begun_s, self._redone_s.get((rank, step), begun_s))
 
 
 class Distinct:

@@ -115,7 +115,7 @@ class Needed:
     @property
     def mean(self) -> float:
         """The mean over the seeds; infinity if one did not reach the accuracy."""
-        return math.fsum(math.inf if one is None else one for one in self.samples) / len(self.samples)
+        return math.fsum(math.inf if count is None else count for count in self.samples) / len(self.samples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

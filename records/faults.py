@@ -92,8 +92,8 @@ def ended_words(job: Job, lost: Sequence[LostRank], time_s: float, waits: str) -
         waits: which rank waited where, and for what; empty if none did.
     """
     died = [
-        f"rank {one['rank']} ({one['role']}) {one['how']}, at {SECONDS.with_symbol(one['time_s'], 4)}"
-        for one in lost[:NAMED]
+        f"rank {failure['rank']} ({failure['role']}) {failure['how']}, at {SECONDS.with_symbol(failure['time_s'], 4)}"
+        for failure in lost[:NAMED]
     ]
     more = f", and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
     waited = waits and f": {waits}"
@@ -120,12 +120,12 @@ def failure_sentences(summary: Mapping[str, Any], name: str) -> Iterator[str]:
     if (ended := summary.get("ended")) is not None:
         yield f"{name} did not reach its end: {ended}"
         return
-    for one in summary.get("failed_ranks", ()):
-        words = f"{name} continued without rank {one['rank']} ({one['role']}), which {one['how']}"
-        absent_s, wall_s = one.get("absent_s", 0.0), summary["wall_s"]  # runs of earlier versions have no such key
+    for failure in summary.get("failed_ranks", ()):
+        words = f"{name} continued without rank {failure['rank']} ({failure['role']}), which {failure['how']}"
+        absent_s, wall_s = failure.get("absent_s", 0.0), summary["wall_s"]  # runs of earlier versions have no such key
         cost = (
             f"; the other {SECONDS.with_symbol(absent_s)} ({100 * absent_s / wall_s:.0f} %) ran without it"
             if absent_s
             else ""
         )
-        yield f"{words}, at {SECONDS.with_symbol(one['time_s'])}{cost}"
+        yield f"{words}, at {SECONDS.with_symbol(failure['time_s'])}{cost}"

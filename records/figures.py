@@ -58,7 +58,7 @@ def digits_apart(values: Iterable[float]) -> int:
     """
     different = set(values)
     for digits in range(3, 17):
-        if len({significant(one, digits) for one in different}) == len(different):
+        if len({significant(value, digits) for value in different}) == len(different):
             return digits
     return 17
 
@@ -70,7 +70,7 @@ def written_apart(*values: float) -> list[str]:
     ['0.1', '0.10004']
     """
     digits = digits_apart(values)
-    return [significant(one, digits) for one in values]
+    return [significant(value, digits) for value in values]
 
 
 PREFIXES = (
@@ -127,9 +127,9 @@ class Unit:
     def _with_prefix(self, value: float, digits: int) -> str:
         if not value or not math.isfinite(value):
             return f"{value:g} {self.symbol}"
-        usual = [one for one in PREFIXES if one[0] == 1.0 or (one[0] < 1) == (self.symbol == "s")]
+        usual = [prefix for prefix in PREFIXES if prefix[0] == 1.0 or (prefix[0] < 1) == (self.symbol == "s")]
         rounded = float(f"{abs(value):.{digits}g}")
-        factor, prefix = next((one for one in usual if rounded >= one[0]), usual[-1])
+        factor, prefix = next((prefix for prefix in usual if rounded >= prefix[0]), usual[-1])
         return f"{significant(value / factor, digits)} {prefix}{self.symbol}"
 
     def with_symbol(self, value: float | None, digits: int | None = None) -> str:
@@ -229,12 +229,12 @@ def at(summary: Mapping[str, Any], key: str) -> Any:
     >>> at({"step_s": {"mean": 0.5}}, "step_s.mean"), at({"step_s": {"mean": 0.5}}, "step_s.p99")
     (0.5, None)
     """
-    found: Any = summary
+    value: Any = summary
     for name in key.split("."):
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(value, Mapping) or name not in value:
             return None
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,8 +250,8 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         *way, name = key.split(".")
         place = summary
-        for one in way:
-            place = place.setdefault(one, {})
+        for part in way:
+            place = place.setdefault(part, {})
         place[name] = value
     return summary
 

@@ -61,8 +61,8 @@ class Links:
         """
         used = self.utilisation(wall_s)
         scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.where(used > 0, used, 1.0))))
-        found: list[int] = np.argsort(-np.round(used * scale) / scale, kind="stable").tolist()
-        return found
+        indices: list[int] = np.argsort(-np.round(used * scale) / scale, kind="stable").tolist()
+        return indices
 
 
 BusyLink = TypedDict("BusyLink", {"from": str, "to": str, "kind": str, "bytes": int, "utilisation": float})
@@ -145,7 +145,7 @@ def _busiest(links: Links, used: Amounts, wall_s: float) -> BusyLink:
 
 def _kinds(links: Links, used: Amounts, wall_s: float) -> list[LinkKind]:
     numbers: dict[tuple[str, str], int] = {}
-    of = np.array([numbers.setdefault(one, len(numbers)) for one in zip(links.kind, links.medium, strict=True)], int)
+    of = np.array([numbers.setdefault(kind, len(numbers)) for kind in zip(links.kind, links.medium, strict=True)], int)
     count, nbytes, bandwidth = (np.bincount(of, what, len(numbers)) for what in (None, links.nbytes, links.bandwidth))
     most = np.zeros(len(numbers))
     np.maximum.at(most, of, used)

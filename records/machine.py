@@ -20,13 +20,13 @@ PACKAGES = ("paceline", "simpy", "torch", "numpy", "scipy", "networkx", "pandas"
 
 def package_versions() -> dict[str, str]:
     """Returns the versions of Python and of the installed packages that figures depend on."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def machine_facts() -> dict[str, Any]:
@@ -56,8 +56,8 @@ def gpu_driver(listing: Path = DRIVER) -> str | None:
     """Returns the version of NVIDIA's kernel module; None without one."""
     if not listing.exists():
         return None
-    found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", listing.read_text(encoding="utf-8", errors="replace"))
-    return None if found is None else found[1]
+    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", listing.read_text(encoding="utf-8", errors="replace"))
+    return None if match is None else match[1]
 
 
 QUIET, BUSY = 0.05, 0.2
@@ -112,7 +112,7 @@ class OtherLoad:
         others_s = (_busy_s() - busy_s) - ours_s
         available_s = (psutil.cpu_count() or 1) * elapsed_s
         if available_s > 0:
-            self.share, self.own_share = (min(max(one / available_s, 0.0), 1.0) for one in (others_s, ours_s))
+            self.share, self.own_share = (min(max(busy_s / available_s, 0.0), 1.0) for busy_s in (others_s, ours_s))
 
 
 def _busy_s() -> float:
@@ -150,16 +150,16 @@ def least_disturbed(
     Returns:
         The result of the measurement with the least load, and its verdict, which says what happened.
     """
-    found: list[Measured] = []
+    results: list[Measured] = []
     shares: list[float] = []
     while True:
-        with load(len(found) + 1) as other:
-            found.append(measure())
+        with load(len(results) + 1) as other:
+            results.append(measure())
         shares.append(other.share)
         if not decide(lambda: shares[-1] > BUSY and len(shares) < PROBES):
             break
     best = min(range(len(shares)), key=lambda number: shares[number])
-    return found[best], probe_verdict(shares)
+    return results[best], probe_verdict(shares)
 
 
 def probe_verdict(shares: Sequence[float]) -> str:

@@ -72,19 +72,19 @@ def counts(histogram: Histogram) -> dict[int, int]:
     return {bar[0]: bar[1] for bar in histogram}
 
 
-def total_variation(one: Histogram, other: Histogram) -> float | None:
+def total_variation(first: Histogram, second: Histogram) -> float | None:
     """Returns the total-variation distance of two normalised histograms; None if one of them is empty.
 
     TV = ½ Σ_v |p(v) − q(v)|: 0 for equal distributions, 1 if they have no value in common.
 
     Args:
-        one: a histogram.
-        other: another one.
+        first: a histogram.
+        second: another one.
 
     >>> total_variation([[0, 5], [1, 5]], [[1, 2]])
     0.5
     """
-    p, q = counts(one), counts(other)
+    p, q = counts(first), counts(second)
     if not p or not q:
         return None
     sum_p, sum_q = sum(p.values()), sum(q.values())

@@ -121,10 +121,10 @@ def gradients(spans: pd.DataFrame) -> pd.DataFrame:
     layered = parts.agg({"start_s": "min", "end_s": "max"}).reset_index()[["rank", "step", "start_s", "end_s"]]
     made = pd.concat([part for part in (whole, layered) if len(part)] or [whole], ignore_index=True)
     made["late_start_s"] = 0.0
-    for rank, mine in made.groupby("rank"):
+    for rank, of_rank in made.groupby("rank"):
         others = spans[spans["rank"] == rank]
-        starts_s = mine["start_s"].to_numpy()
-        made.loc[mine.index, "late_start_s"] = idle_before(
+        starts_s = of_rank["start_s"].to_numpy()
+        made.loc[of_rank.index, "late_start_s"] = idle_before(
             starts_s, others["start_s"].to_numpy(), others["end_s"].to_numpy()
         )
     return made

@@ -118,11 +118,12 @@ def mean_interval(several: Sequence[PredictionInterval]) -> PredictionInterval:
     """
 
     def of(name: Name) -> Bounds | None:
-        ends = [bounds for one in several if (bounds := one[name]) is not None]
+        ends = [bounds for summary in several if (bounds := summary[name]) is not None]
         if len(ends) < len(several):
             return None
         return Bounds(
-            low=sum(one["low"] for one in ends) / len(ends), high=sum(one["high"] for one in ends) / len(ends)
+            low=sum(bounds["low"] for bounds in ends) / len(ends),
+            high=sum(bounds["high"] for bounds in ends) / len(ends),
         )
 
     return PredictionInterval(

@@ -162,11 +162,11 @@ def kept_tables(tables: Tables, trace: Trace) -> Tables:
         trace: the record of the run.
     """
     assert trace.counters is not None, "records are sampled"
-    found = dataclasses.replace(tables, ranks=rank_table(trace.counters, trace.wall_s))
+    kept = dataclasses.replace(tables, ranks=rank_table(trace.counters, trace.wall_s))
     if trace.keeping.kind == "summary":
         empty = {name: frame(name, ()) for name in ("spans", "updates", "layers")}
-        found = dataclasses.replace(found, **empty)
-    return found
+        kept = dataclasses.replace(kept, **empty)
+    return kept
 
 
 def evaluated(shot: Snapshot, learner: Learner) -> Snapshot:

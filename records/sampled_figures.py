@@ -72,8 +72,8 @@ def reduce_counters(trace: Trace, tables: Tables, job: Job, targets: Targets) ->
             time_fraction_error=error,
             histograms={name: _histogram(counts) for name, counts in kinds.items()},
             layers=[
-                LayerCount(layer=layer, count=one.number, mean=one.total / one.number, max=one.most)
-                for layer, one in updates.layers.items()
+                LayerCount(layer=layer, count=count.number, mean=count.total / count.number, max=count.most)
+                for layer, count in updates.layers.items()
             ],
         ),
     )
@@ -103,8 +103,8 @@ def rank_table(counters: Counters, wall_s: float) -> pd.DataFrame:
 
 
 def _seconds(counters: Counters, activity: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    found = view(counters.seconds[activity]).copy()
-    return found + view(counters.seconds["redo"]) if activity == "compute" else found
+    seconds = view(counters.seconds[activity]).copy()
+    return seconds + view(counters.seconds["redo"]) if activity == "compute" else seconds
 
 
 def _kinds(counters: Counters, own: str) -> dict[str, RankedCounts]:

@@ -147,10 +147,10 @@ def figures(series: Series) -> NotionFigures:
 
 def by_rank(series: Series) -> list[RankFigures]:
     """Returns count, mean and maximum of each rank."""
-    found = series.groupby("rank")["value"].agg(["count", "mean", "max"])
+    rows = series.groupby("rank")["value"].agg(["count", "mean", "max"])
     return [
         RankFigures(rank=int(str(rank)), count=int(row["count"]), mean=float(row["mean"]), max=int(row["max"]))
-        for rank, row in found.iterrows()
+        for rank, row in rows.iterrows()
     ]
 
 
@@ -202,7 +202,7 @@ class LayerFigures(TypedDict):
 
 def by_layer(layers: pd.DataFrame) -> list[LayerFigures]:
     """Returns the figures of each layer, in the order of their first updates; empty if whole gradients are applied."""
-    found = layers.groupby("layer", sort=False).agg(
+    rows = layers.groupby("layer", sort=False).agg(
         count=("staleness", "count"), mean=("staleness", "mean"), most=("staleness", "max"), age_s=("age_s", "mean")
     )
     return [
@@ -213,7 +213,7 @@ def by_layer(layers: pd.DataFrame) -> list[LayerFigures]:
             max=int(row["most"]),
             age_s=finite(row["age_s"]),
         )
-        for layer, row in found.iterrows()
+        for layer, row in rows.iterrows()
     ]
 
 
@@ -308,11 +308,11 @@ def _counted(run: Run, records: RecordFigures, own: str) -> dict[str, Notion]:
     """Returns the kinds of a run whose records were sampled."""
     ranks, updates = run.tables.ranks, run.tables.updates
     notions = run.summary["staleness"]["notions"]
-    found = {}
+    notions_of = {}
     if own in notions:
         columns = ("rank", "updates", "staleness_sum", "staleness_max")
         series = updates[["time_s", "rank", "staleness"]].set_axis(["time_s", "rank", "value"], axis="columns")
-        found[own] = Notion(
+        notions_of[own] = Notion(
             notions[own],
             records["histograms"][own],
             _ranks(ranks, columns),
@@ -321,8 +321,8 @@ def _counted(run: Run, records: RecordFigures, own: str) -> dict[str, Notion]:
         )
     if CLOCK_GAP in notions:
         each = _ranks(ranks, ("rank", "gradients", "gap_sum", "gap_max"))
-        found[CLOCK_GAP] = Notion(notions[CLOCK_GAP], records["histograms"][CLOCK_GAP], each, None)
-    return found
+        notions_of[CLOCK_GAP] = Notion(notions[CLOCK_GAP], records["histograms"][CLOCK_GAP], each, None)
+    return notions_of
 
 
 def _ranks(table: pd.DataFrame, columns: tuple[str, str, str, str]) -> list[RankFigures]:
@@ -343,8 +343,8 @@ def layers_of(run: Run) -> list[LayerFigures]:
     kept = by_layer(run.tables.layers)
     if (records := records_of(run)) is None:
         return kept
-    ages_s = {one["layer"]: one["age_s"] for one in kept}
-    return [LayerFigures(**one, age_s=ages_s.get(one["layer"])) for one in records["layers"]]
+    ages_s = {row["layer"]: row["age_s"] for row in kept}
+    return [LayerFigures(**row, age_s=ages_s.get(row["layer"])) for row in records["layers"]]
 
 
 def at_least(values: Histogram, share: float) -> int:
@@ -454,11 +454,11 @@ def by_staleness(probes: pd.DataFrame, width: int = 1) -> list[AtStaleness]:
     0 2 -0.4
     3 1 0.25
     """
-    found = _changes(probes)
-    values = found["staleness"].round().astype(int) // width * width
+    changes = _changes(probes)
+    values = changes["staleness"].round().astype(int) // width * width
     return [
         AtStaleness(staleness=int(str(lag)), count=len(part), loss_change=_interval(part.to_numpy()))
-        for lag, part in found["change"].groupby(values)
+        for lag, part in changes["change"].groupby(values)
     ]
 
 
@@ -478,17 +478,17 @@ def slope(probes: pd.DataFrame) -> EvaluationInterval | None:
     >>> slope(pd.DataFrame(rows))["mean"]
     0.5
     """
-    found = _changes(probes)
-    rounded = found["staleness"].round()
-    found = found[rounded.map(rounded.value_counts()) >= LEAST]
-    block = np.arange(len(found)) // BLOCK
-    within = found[["staleness", "change"]] - found[["staleness", "change"]].groupby(block).transform("mean")
-    spread, free = float((within["staleness"] ** 2).sum()), len(found) - len(set(block)) - 1
+    changes = _changes(probes)
+    rounded = changes["staleness"].round()
+    changes = changes[rounded.map(rounded.value_counts()) >= LEAST]
+    block = np.arange(len(changes)) // BLOCK
+    within = changes[["staleness", "change"]] - changes[["staleness", "change"]].groupby(block).transform("mean")
+    spread, free = float((within["staleness"] ** 2).sum()), len(changes) - len(set(block)) - 1
     if spread == 0 or free < 1:
         return None
     mean = float((within["staleness"] * within["change"]).sum() / spread)
     left = within["change"] - mean * within["staleness"]
-    error = float(np.sqrt(len(found) / free * ((within["staleness"] * left) ** 2).sum())) / spread
+    error = float(np.sqrt(len(changes) / free * ((within["staleness"] * left) ** 2).sum())) / spread
     half = float(student(free)) * error
     return (
         EvaluationInterval(mean=mean, low=finite(mean - half), high=finite(mean + half)) if np.isfinite(mean) else None
@@ -498,13 +498,13 @@ def slope(probes: pd.DataFrame) -> EvaluationInterval | None:
 @may_diverge
 def _changes(probes: pd.DataFrame) -> pd.DataFrame:
     change = probes["loss_after"] - probes["loss_before"]
-    found: pd.DataFrame = probes.assign(change=change)[np.isfinite(change.to_numpy())]
-    return found
+    changes: pd.DataFrame = probes.assign(change=change)[np.isfinite(change.to_numpy())]
+    return changes
 
 
 @may_diverge
 def _interval(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> EvaluationInterval:
     if len(values) < 2:
         return EvaluationInterval(mean=float(values.mean()), low=None, high=None)
-    found = interval(values.tolist())
-    return EvaluationInterval(mean=found["mean"], low=finite(found["low"]), high=finite(found["high"]))
+    bounds = interval(values.tolist())
+    return EvaluationInterval(mean=bounds["mean"], low=finite(bounds["low"]), high=finite(bounds["high"]))

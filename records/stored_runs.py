@@ -177,12 +177,12 @@ class FigureCondition:
 
     def holds(self, summary: Mapping[str, Any]) -> bool:
         """Returns whether a summary meets the condition; a missing figure meets none."""
-        found = at(summary, self.path)
-        if found is None or isinstance(found, (Mapping, list)):
+        value = at(summary, self.path)
+        if value is None or isinstance(value, (Mapping, list)):
             return False
-        if isinstance(self.value, float) != isinstance(found, (int, float)):
+        if isinstance(self.value, float) != isinstance(value, (int, float)):
             return self.sign == "!="
-        return COMPARED[self.sign](found, self.value)
+        return COMPARED[self.sign](value, self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,7 @@ class Filter:
             and (not self.algorithms or any(_is_of(run, name) for name in self.algorithms))
             and (not self.seeds or run.seed in self.seeds)
             and self.kind in (None, run.kind)
-            and all(one.holds(run.summary) for one in self.conditions)
+            and all(condition.holds(run.summary) for condition in self.conditions)
         )
 
 
@@ -230,22 +230,22 @@ def condition(text: str) -> FigureCondition:
     >>> condition("step_s.mean < 0.03")
     FigureCondition(path='step_s.mean', sign='<', value=0.03)
     """
-    found = CONDITION.fullmatch(text)
-    if found is None:
+    match = CONDITION.fullmatch(text)
+    if match is None:
         raise InputError(
             f"--where: found {text!r}; expected a figure of the summary, a sign and a value, such as 'step_s.mean<0.03'"
         )
-    value: float | str = found["value"]
+    value: float | str = match["value"]
     try:
         value = float(value)
     except ValueError:
-        if found["sign"] not in ("=", "==", "!="):
+        if match["sign"] not in ("=", "==", "!="):
             raise InputError(
-                f"--where: found {text!r}, which compares with {value!r}; expected a number after {found['sign']}"
+                f"--where: found {text!r}, which compares with {value!r}; expected a number after {match['sign']}"
             ) from None
     if isinstance(value, float) and math.isnan(value):
         raise InputError(f"--where: found {text!r}; expected a number that is not NaN")
-    return FigureCondition(found["path"], "=" if found["sign"] == "==" else found["sign"], value)
+    return FigureCondition(match["path"], "=" if match["sign"] == "==" else match["sign"], value)
 
 
 def seconds_of(text: str) -> float:
@@ -257,10 +257,10 @@ def seconds_of(text: str) -> float:
     >>> seconds_of("7 days"), seconds_of("1.5h")
     (604800.0, 5400.0)
     """
-    found = AGE.fullmatch(text)
-    if found is None or found["unit"] not in UNITS_S:
+    match = AGE.fullmatch(text)
+    if match is None or match["unit"] not in UNITS_S:
         raise InputError(f"--older-than: found {text!r}; expected an age such as '7 days', '12 h' or '30 min'")
-    return float(found["number"]) * UNITS_S[found["unit"]]
+    return float(match["number"]) * UNITS_S[match["unit"]]
 
 
 MACHINE = ("processor", "cores", "memory_bytes", "system", "release", "architecture")
@@ -334,7 +334,7 @@ def sorted_by(runs: Sequence[StoredRun], figure: str | None) -> list[StoredRun]:
             f"--sort: found {figure!r}, which is no number in these runs; expected a figure such as wall_s"
         )
     rest = [run for value, run in values if not isinstance(value, (int, float))]
-    return [*(run for _, run in sorted(known, key=lambda one: one[0])), *rest]
+    return [*(run for _, run in sorted(known, key=lambda pair: pair[0])), *rest]
 
 
 def differences(runs: Sequence[StoredRun]) -> Iterator[tuple[str, list[Any]]]:
@@ -343,9 +343,9 @@ def differences(runs: Sequence[StoredRun]) -> Iterator[tuple[str, list[Any]]]:
     Args:
         runs: the runs.
     """
-    found = [dict(_facts(run)) for run in runs]
-    for key in dict.fromkeys(key for one in found for key in one):
-        values = [one.get(key) for one in found]
+    facts = [dict(_facts(run)) for run in runs]
+    for key in dict.fromkeys(key for own in facts for key in own):
+        values = [own.get(key) for own in facts]
         if any(value != values[0] for value in values):
             yield key, values
 
@@ -364,7 +364,9 @@ def _facts(run: StoredRun) -> Iterator[tuple[str, Any]]:
 def _hyperparameters(run: StoredRun) -> Mapping[str, Any]:
     """Returns the hyper-parameters of a run; its scenario holds its own algorithm only."""
     algorithms = run.record["scenario"].get("algorithms", ())
-    return {key: value for one in algorithms[:1] for key, value in one.items() if key not in ("name", "label")}
+    return {
+        key: value for algorithm in algorithms[:1] for key, value in algorithm.items() if key not in ("name", "label")
+    }
 
 
 def check_deletable(runs: Iterable[StoredRun]) -> None:

@@ -308,7 +308,7 @@ def summarise(
     values = nested({figure.key: figure.compute(reduced) for figure in IN_SUMMARY if figure.compute is not None})
     values["staleness"] = {**reduced.staleness, **values["staleness"]}
     wall_s = reduced.wall_s
-    absent = [{**one, "absent_s": max(0.0, wall_s - one["time_s"])} for one in failed_ranks]
+    absent = [{**failure, "absent_s": max(0.0, wall_s - failure["time_s"])} for failure in failed_ranks]
     read = reading_figures(reads.values(), wall_s=wall_s, workers=reduced.workers) if reads else None
     optional = {
         "records": reduced.records,
@@ -426,8 +426,8 @@ def shares(spans: pd.DataFrame, *, wall_s: float, workers: int) -> dict[str, flo
         workers: number of workers, ranks 0 … workers − 1; a worker without spans waited all the time.
     """
     total_s = dict.fromkeys(ACTIVITIES, 0.0)
-    for mine in rank_seconds(spans, wall_s=wall_s, ranks=range(workers)):
-        for activity, seconds in mine.items():
+    for by_activity in rank_seconds(spans, wall_s=wall_s, ranks=range(workers)):
+        for activity, seconds in by_activity.items():
             total_s[activity] += seconds
     whole_s = math.fsum(total_s.values())
     if whole_s <= 0:
@@ -448,8 +448,8 @@ def rank_seconds(spans: pd.DataFrame, *, wall_s: float, ranks: Sequence[int]) ->
     by_rank = np.argsort(of_spans, kind="stable")
     first, last = (np.searchsorted(of_spans[by_rank], np.asarray(ranks), side=side) for side in ("left", "right"))
     for begin, stop in zip(first.tolist(), last.tolist(), strict=True):
-        mine = by_rank[begin:stop]
-        yield _sweep(kinds[mine], start[mine], end[mine], wall_s)
+        rows = by_rank[begin:stop]
+        yield _sweep(kinds[rows], start[rows], end[rows], wall_s)
 
 
 def _sweep(kinds: Numbers, start: Seconds, end: Seconds, wall_s: float) -> dict[str, float]:

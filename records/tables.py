@@ -233,7 +233,9 @@ def orders(trace: Trace) -> dict[str, list[Row]]:
     return {
         "heard": [(rank, NO_SOURCE if source is None else source, lane) for (rank, source), lane in heard],
         "outcomes": [
-            (rank, lane, json.dumps(outcome)) for (rank, lane), mine in trace.outcomes.items() for outcome in mine
+            (rank, lane, json.dumps(outcome))
+            for (rank, lane), outcomes in trace.outcomes.items()
+            for outcome in outcomes
         ],
         "told": [(rank, now_s) for rank, times in trace.now_s.items() for now_s in times],
         "steps": [(rank, state.step) for rank, state in trace.states.items()],

@@ -66,12 +66,12 @@ def counted(values: Integers) -> tuple[list[int], list[int]]:
     if lowest == highest:
         return [lowest], [len(values)]
     if highest - lowest > MOST_COUNTED:
-        found, times = np.unique(values, return_counts=True)
+        distinct, times = np.unique(values, return_counts=True)
     else:
         every = np.bincount(values - lowest)
-        found = np.flatnonzero(every)
-        times, found = every[found], found + lowest
-    return found.tolist(), times.tolist()
+        distinct = np.flatnonzero(every)
+        times, distinct = every[distinct], distinct + lowest
+    return distinct.tolist(), times.tolist()
 
 
 class RankedCounts:
@@ -201,11 +201,11 @@ class DurationHistogram:
         bins = sorted(every.items(), key=lambda item: -math.inf if item[0] is None else item[0])
         values = np.array([0.0 if place is None else math.exp(place / RESOLUTION) for place, _ in bins])
         ends = np.cumsum([count for _, count in bins])
-        found = []
+        quantiles = []
         for share in shares:
             position = share * (self.number - 1)
             below, above = (
                 values[np.searchsorted(ends, at, side="right")] for at in (math.floor(position), math.ceil(position))
             )
-            found.append(float(below + (above - below) * (position - math.floor(position))))
-        return found
+            quantiles.append(float(below + (above - below) * (position - math.floor(position))))
+        return quantiles

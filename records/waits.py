@@ -75,8 +75,8 @@ def _sources(spans: Sequence[Span], trace: Trace) -> dict[int, int]:
     for number, span in enumerate(spans):
         if span.activity == "receive":
             received[int(span.rank)].append(number)
-    for mine in received.values():
-        mine.sort(key=lambda number: spans[number].end_s)
+    for numbers in received.values():
+        numbers.sort(key=lambda number: spans[number].end_s)
     return _matched(received, ((int(rank), None if source is None else int(source)) for rank, source in trace.heard))
 
 
@@ -91,5 +91,7 @@ def _matched(received: Mapping[int, Sequence[int]], heard: Iterable[tuple[int, i
     for rank, source in heard:
         if source is not None:
             sources[rank].append(source)
-    known = {rank: mine for rank, mine in received.items() if len(mine) == len(sources[rank])}
-    return {number: source for rank, mine in known.items() for number, source in zip(mine, sources[rank], strict=True)}
+    known = {rank: numbers for rank, numbers in received.items() if len(numbers) == len(sources[rank])}
+    return {
+        number: source for rank, numbers in known.items() for number, source in zip(numbers, sources[rank], strict=True)
+    }

@@ -139,12 +139,12 @@ class GradientPart(Part):
         """Returns the times of this batch."""
         return GradientTimes(
             batch=self.batch,
-            busy=tuple((one.ranks, one.mean) for one in self.busy),
+            busy=tuple((group.ranks, group.mean) for group in self.busy),
             factors=self.factors if self.law == NO_JITTER else law_factors(self.law),
             layered=self.layered,
             beside=self.beside,
             overlap=self.overlap,
-            pauses=tuple((one.pause, one.longer) for one in self.pauses),
+            pauses=tuple((pause.pause, pause.longer) for pause in self.pauses),
             started=self.started,
             forward=self.forward,
             backward=self.backward,
@@ -255,7 +255,7 @@ class MachinePart(Part):
 
     def names(self) -> list[str]:
         """Returns the models of the file."""
-        return [self.model, *(one.model for one in self.models)]
+        return [self.model, *(model.model for model in self.models)]
 
     def of_model(self, model: str) -> MachinePart:
         """Returns the machine with the gradients and the own work of one of its models.
@@ -268,9 +268,9 @@ class MachinePart(Part):
         """
         if model == self.model or not (self.gradients or self.models):
             return self
-        for one in self.models:
-            if one.model == model:
-                return self.model_copy(update={"model": model, "own": one.own, "gradients": one.gradients})
+        for part in self.models:
+            if part.model == model:
+                return self.model_copy(update={"model": model, "own": part.own, "gradients": part.gradients})
         raise InputError(f"found gradients of {', '.join(self.names())}, expected those of workload.model, {model}")
 
     def joined(self) -> MeasuredCosts:
@@ -299,7 +299,7 @@ class MachinePart(Part):
         collectives: dict[bool, dict[tuple[str, int], Points]] = {False: {}, True: {}}
         handling: dict[tuple[Handled, bool], Points] = {}
         messages: dict[bool, Points] = {}
-        for curve in sorted(self.costs, key=lambda one: one.origin is not None):
+        for curve in sorted(self.costs, key=lambda measured: measured.origin is not None):
             if (curve.hosts > 1) is not between:
                 continue
             points = tuple((point.bytes, point.time) for point in curve.points)
@@ -330,11 +330,11 @@ def costs_of(profile: Profile, between: Profile | None = None, hosts: int = 2) -
         hosts: the number of hosts.
     """
     far = () if between is None else tuple(part.model_copy(update={"hosts": hosts}) for part in costs_of(between))
-    found = [("message", 2, False, profile.messages), ("message", 2, True, profile.inside_messages)]
-    found += [(kind, 2, shared, points) for (kind, shared), points in profile.handling.items()]
+    points_of = [("message", 2, False, profile.messages), ("message", 2, True, profile.inside_messages)]
+    points_of += [(kind, 2, shared, points) for (kind, shared), points in profile.handling.items()]
     for shared in (False, True):
         for (operation, ranks), points in sorted(profile.measured(shared).items()):
-            found.append((operation, ranks, shared, points))
+            points_of.append((operation, ranks, shared, points))
     return (
         tuple(
             CurvePart(
@@ -343,7 +343,7 @@ def costs_of(profile: Profile, between: Profile | None = None, hosts: int = 2) -
                 shared_memory=shared,
                 points=tuple(BytesPart.model_construct(bytes=nbytes, time=seconds) for nbytes, seconds in points),
             )
-            for operation, ranks, shared, points in found
+            for operation, ranks, shared, points in points_of
             if points
         )
         + far

@@ -221,9 +221,9 @@ class Cluster:
     def spread_of(self, rank: Rank, seed: int) -> Jitter:
         """Returns the jitter of a rank's steps: the last of its own, else its node's, else the cluster's."""
         own = [
-            one.step_time
-            for entry, one in enumerate(self.faults.step_times)
-            if self._holds(one.place, rank, seed, entry)
+            step_times.step_time
+            for entry, step_times in enumerate(self.faults.step_times)
+            if self._holds(step_times.place, rank, seed, entry)
         ]
         node = self.nodes[self.node_of(rank)]
         return own[-1] if own else self.step_time if node.step_time is None else node.step_time
@@ -231,7 +231,9 @@ class Cluster:
     def slowness_of(self, rank: Rank, seed: int) -> float:
         """Returns the factor by which a rank is always slower."""
         return prod(
-            one.factor for entry, one in enumerate(self.faults.stragglers) if self._holds(one.place, rank, seed, entry)
+            straggler.factor
+            for entry, straggler in enumerate(self.faults.stragglers)
+            if self._holds(straggler.place, rank, seed, entry)
         )
 
     def speed_of(self, rank: Rank, seed: int) -> Speed:
@@ -241,7 +243,7 @@ class Cluster:
 
     def deaths_of(self, rank: Rank, seed: int) -> list[DeathAt]:
         """Returns the deaths of a worker, of which the first one counts."""
-        return [one for entry, one in enumerate(self.faults.deaths) if self._holds(one.place, rank, seed, entry)]
+        return [death for entry, death in enumerate(self.faults.deaths) if self._holds(death.place, rank, seed, entry)]
 
     def without_jitter(self) -> Cluster:
         """Returns the same cluster without jitter; stragglers remain slow."""
@@ -312,19 +314,19 @@ def nearest_sockets(graph: Graph) -> dict[str, str]:
     machine = {vertex.name: vertex.host for vertex in graph.vertices}
     beside: dict[str, list[str]] = {name: [] for name in machine}
     for connection in graph.connections:
-        one, other = connection.ends
-        if machine[one] == machine[other]:
-            beside[one].append(other)
-            beside[other].append(one)
-    found = {vertex.name: vertex.name for vertex in graph.vertices if vertex.kind == "host"}
-    reached = deque(found)
+        end, other_end = connection.ends
+        if machine[end] == machine[other_end]:
+            beside[end].append(other_end)
+            beside[other_end].append(end)
+    nearest = {vertex.name: vertex.name for vertex in graph.vertices if vertex.kind == "host"}
+    reached = deque(nearest)
     while reached:
         vertex = reached.popleft()
         for neighbour in beside[vertex]:
-            if neighbour not in found:
-                found[neighbour] = found[vertex]
+            if neighbour not in nearest:
+                nearest[neighbour] = nearest[vertex]
                 reached.append(neighbour)
-    return found
+    return nearest
 
 
 def on_a_star(nodes: Sequence[tuple[Device, int]], *, link: Link, local: Link, server_node: int = 0) -> Cluster:

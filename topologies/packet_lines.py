@@ -121,16 +121,16 @@ def lines_of(cluster: Cluster, ranks: Sequence[Rank], rule: Rule = "auto", time_
     routes = Routes(cluster.graph, rule)
     lines: dict[str, Line] = {}
     numbers: dict[str, int] = {}
-    found: dict[tuple[int, int], tuple[int, ...]] = {}
-    for source, one in enumerate(hosts):
+    numbers_of: dict[tuple[int, int], tuple[int, ...]] = {}
+    for source, host in enumerate(hosts):
         for to, other in enumerate(hosts):
-            if one == other:
+            if host == other:
                 continue
-            route = routes.between(one, other)
+            route = routes.between(host, other)
             for name, hop in zip(route.ports, route.connections, strict=True):
                 numbers.setdefault(name, len(numbers))
                 rate = hop.bytes_per_s_from(name.partition(">")[0])
                 lines[name] = Line(name, rate / time_dilation, hop.link.latency_s * time_dilation)
-            found[source, to] = tuple(numbers[name] for name in route.ports)
+            numbers_of[source, to] = tuple(numbers[name] for name in route.ports)
     places = {rank: hosts.index(vertex) for rank, vertex in vertices.items()}
-    return Lines(hosts, places, tuple(lines.values()), found)
+    return Lines(hosts, places, tuple(lines.values()), numbers_of)

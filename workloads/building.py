@@ -41,13 +41,13 @@ def problems(
     >>> problems("digits-mpl", dataset=None, learning="train")  # doctest: +ELLIPSIS
     ["model: found 'digits-mpl', expected ... (did you mean digits-mlp?)"]
     """
-    found = [
+    problems = [
         *_unknown_model(model, learning),
         *_unknown("learning", learning, get_args(Learning)),
         *_unknown("dtype", dtype, get_args(Precision)),
         *_unknown("vmap", vmap, get_args(Vmap)),
     ]
-    return found or [*_mismatched(model, dataset, learning, data_dir), *_option_problems(learning, options or {})]
+    return problems or [*_mismatched(model, dataset, learning, data_dir), *_option_problems(learning, options or {})]
 
 
 def build(
@@ -217,10 +217,10 @@ def _mismatched(model: str, dataset: str | None, learning: str, data_dir: str | 
     if name is None:
         smaller = f"; {TRAINABLE}" if is_size(model) else ""
         return [f"learning: found 'train', but no data set has what {model} takes; expected learning: none{smaller}"]
-    found = misfit(model, name, known.shape, known.classes, tokens=known.tokens)
-    folder = [] if found else unreadable(name, data_dir, known.shape, known.classes or 0)
+    mistakes = misfit(model, name, known.shape, known.classes, tokens=known.tokens)
+    folder = [] if mistakes else unreadable(name, data_dir, known.shape, known.classes or 0)
     instead = "" if name == RECORDS else "; or learning: none, where only time matters"
-    return [*found, *(f"{line}{instead}" for line in folder)]
+    return [*mistakes, *(f"{line}{instead}" for line in folder)]
 
 
 def _option_problems(learning: str, options: Mapping[str, Any]) -> list[str]:

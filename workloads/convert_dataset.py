@@ -73,7 +73,7 @@ class Source:
 
 def convertible() -> list[str]:
     """Returns the names of the data sets that can be converted."""
-    return [name for name, one in DATA.items() if name != RECORDS and not one.tokens]  # a record has one label
+    return [name for name, dataset in DATA.items() if name != RECORDS and not dataset.tokens]  # a record has one label
 
 
 def find_source(name: str, data_dir: str | None, size: str | None) -> Source:

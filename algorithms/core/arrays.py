@@ -129,8 +129,8 @@ def largest(vector: Any, count: int) -> Any:
         return places.astype(object if vector.dtype == object else f"i{vector.itemsize}")
     import torch
 
-    found = torch.topk(size, count, sorted=False).indices.sort().values
-    return found.to({4: torch.int32, 8: torch.int64}[vector.itemsize])
+    indices = torch.topk(size, count, sorted=False).indices.sort().values
+    return indices.to({4: torch.int32, 8: torch.int64}[vector.itemsize])
 
 
 def largest_of_rows(matrix: Any, count: int) -> Any:
@@ -153,9 +153,9 @@ def largest_of_rows(matrix: Any, count: int) -> Any:
         return places.reshape(-1).astype(object if matrix.dtype == object else f"i{matrix.itemsize}")
     import torch
 
-    found = torch.topk(abs(matrix), count, dim=1, sorted=False).indices.sort(dim=1).values
-    found += width * torch.arange(rows, device=matrix.device)[:, None]
-    return found.reshape(-1).to({4: torch.int32, 8: torch.int64}[matrix.itemsize])
+    indices = torch.topk(abs(matrix), count, dim=1, sorted=False).indices.sort(dim=1).values
+    indices += width * torch.arange(rows, device=matrix.device)[:, None]
+    return indices.reshape(-1).to({4: torch.int32, 8: torch.int64}[matrix.itemsize])
 
 
 def sign(vector: Any) -> Any:
@@ -276,7 +276,7 @@ def nearest(vector: Any, table: list[float]) -> Any:
     >>> nearest(np.array([0.4, 0.5, 9.0]), [0.0, 1.0, 2.0])
     array([0, 1, 2], dtype=uint8)
     """
-    middles = [(one + other) / 2 for one, other in pairwise(table)]
+    middles = [(low + high) / 2 for low, high in pairwise(table)]
     if isinstance(vector, np.ndarray):
         return np.searchsorted(np.array(middles, dtype=vector.dtype), vector, side="right").astype(np.uint8)
     import torch

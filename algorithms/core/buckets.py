@@ -45,12 +45,12 @@ def buckets(layers: Sequence[Layer], least: int | None = None, first: int | None
     >>> [bucket.part for bucket in buckets(layers, 7, first=1)]
     [slice(7, 8, None), slice(0, 7, None)]
     """
-    found: list[Bucket] = []
+    complete: list[Bucket] = []
     held: tuple[Layer, ...] = ()
     for layer in layers[::-1]:
         held = (layer, *held)
-        full = least if found or first is None or least is None else min(first, least)
+        full = least if complete or first is None or least is None else min(first, least)
         if full is None or held[-1].stop - layer.start >= full:
-            found.append(Bucket(held))
+            complete.append(Bucket(held))
             held = ()
-    return tuple([*found, Bucket(held)] if held else found)
+    return tuple([*complete, Bucket(held)] if held else complete)

@@ -42,11 +42,11 @@ def checksum(data: bytes | bytearray | memoryview) -> str:
 
 def checksum_of(path: Path) -> str:
     """Returns the checksum of a file, which is read in pieces."""
-    found = xxhash.xxh3_128()
+    digest = xxhash.xxh3_128()
     with path.open("rb") as file:
         while piece := file.read(PIECE_BYTES):
-            found.update(piece)
-    return found.hexdigest()
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def checksums_in(folder: Path) -> dict[str, str]:
@@ -75,17 +75,17 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error}); expected {what}") from error
 
 
-def verify(path: Path, found: str, expected: str) -> None:
+def verify(path: Path, actual: str, expected: str) -> None:
     """Raises `InputError` if the checksum of a file is not as expected.
 
     Args:
         path: the file, for the message.
-        found: its checksum.
+        actual: its checksum.
         expected: the checksum when it was written.
     """
-    if found != expected:
+    if actual != expected:
         raise InputError(
-            f"{path}: is damaged: found checksum {found}, expected {expected}, that of the file when it was written; "
+            f"{path}: is damaged: found checksum {actual}, expected {expected}, that of the file when it was written; "
             "restore the file from a copy"
         )
 
@@ -145,14 +145,14 @@ def parsed(text: str, where: str, what: str) -> Any:
         raise InputError(f"{where}: {error}; expected {what}") from error
     level = [document]
     for _ in range(MOST_NESTED):
-        level = [value for one in level if isinstance(one, dict | list) for value in _within(one)]
+        level = [value for container in level if isinstance(container, dict | list) for value in _within(container)]
         if not level:
             return document
     raise InputError(nested)
 
 
-def _within(found: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return found.values() if isinstance(found, dict) else found
+def _within(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 def read_json(path: Path, what: str) -> Any:

@@ -92,15 +92,15 @@ def coefficients(vector: Any, tilings: Sequence[Tiling]) -> Any:
     """
     if isinstance(vector, Null):
         return replace(vector, count=sum(tiling.size for tiling in tilings))
-    found, at = [], 0
+    layers, at = [], 0
     for tiling in tilings:
         d = cosines_like(tiling.side, vector)
         layer = vector[at : at + tiling.count]
         if missing := tiling.size - tiling.count:
             layer = join([layer, arrays.zeros(missing, vector)])
-        found.append(d @ layer.reshape(tiling.tiles, tiling.side, tiling.side) @ d.T)
+        layers.append(d @ layer.reshape(tiling.tiles, tiling.side, tiling.side) @ d.T)
         at += tiling.count
-    return arrays.flat(found)
+    return arrays.flat(layers)
 
 
 def numbers(spectrum: Any, tilings: Sequence[Tiling]) -> Any:
@@ -112,10 +112,10 @@ def numbers(spectrum: Any, tilings: Sequence[Tiling]) -> Any:
     """
     if isinstance(spectrum, Null):
         return replace(spectrum, count=sum(tiling.count for tiling in tilings))
-    found, at = [], 0
+    layers, at = [], 0
     for tiling in tilings:
         d = cosines_like(tiling.side, spectrum)
         layer = spectrum[at : at + tiling.size].reshape(tiling.tiles, tiling.side, tiling.side)
-        found.append((d.T @ layer @ d).reshape(-1)[: tiling.count])
+        layers.append((d.T @ layer @ d).reshape(-1)[: tiling.count])
         at += tiling.size
-    return join(found)
+    return join(layers)

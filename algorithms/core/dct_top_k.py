@@ -118,12 +118,12 @@ class DctTopK(Options):
         if isinstance(spectrum, Null):
             few = replace(spectrum, count=sum(tiling.tiles * min(self.k, tiling.area) for tiling in tilings))
             return Sparse(few, few, spectrum.count)
-        found, at = [], 0
+        chosen, at = [], 0
         for tiling in tilings:
             tiles = spectrum[at : at + tiling.size].reshape(tiling.tiles, tiling.area)
-            found.append(at + arrays.largest_of_rows(tiles, min(self.k, tiling.area)))
+            chosen.append(at + arrays.largest_of_rows(tiles, min(self.k, tiling.area)))
             at += tiling.size
-        positions = join(found)
+        positions = join(chosen)
         return Sparse(positions, arrays.taken(spectrum, positions), at)
 
     @program

@@ -119,7 +119,7 @@ def custom_guarantee(name: str, description: str, *, needs_times: bool = False) 
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise ValueError(f"found the name {name!r}, expected small letters and digits, in words joined by '-'")
-    if name in {one.slug for one in Guarantee}:
+    if name in {guarantee.slug for guarantee in Guarantee}:
         raise ValueError(f"found the name {name!r}, which is a built-in guarantee's; expected another")
 
     def decorated(check: Check) -> CustomGuarantee:
@@ -149,10 +149,11 @@ def missing_figures(promised: Iterable[AnyGuarantee], bounds: Mapping[Guarantee,
     >>> missing_figures([Guarantee.SYNCHRONOUS, Guarantee.EXACT_DELAY], {})[Guarantee.EXACT_DELAY]
     'found no figure in bounds(), expected a number, such as {Guarantee.EXACT_DELAY: 4}'
     """
+    given = "found {} in bounds(), expected a number, such as {{Guarantee.{}: 4}}"
     return {
-        one: f"found {_shown(bounds.get(one))} in bounds(), expected a number, such as {{Guarantee.{one.name}: 4}}"
-        for one in sorted(WITH_FIGURE.intersection(promised), key=lambda one: one.name)
-        if not _is_figure(bounds.get(one))
+        guarantee: given.format(_shown(bounds.get(guarantee)), guarantee.name)
+        for guarantee in sorted(WITH_FIGURE.intersection(promised), key=lambda guarantee: guarantee.name)
+        if not _is_figure(bounds.get(guarantee))
     }
 
 

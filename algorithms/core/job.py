@@ -95,7 +95,7 @@ class OneByOne:
 
     def gradients(self: Learner, vectors: Sequence[Any], samples: Sequence[Samples]) -> list[tuple[Any, float]]:
         """Returns the result of `gradient` at each of the vectors, on the data of its samples."""
-        return [self.gradient(vector, self.load(one)) for vector, one in zip(vectors, samples, strict=True)]
+        return [self.gradient(vector, self.load(sample)) for vector, sample in zip(vectors, samples, strict=True)]
 
 
 Counted = Literal["samples", "epochs", "updates"]

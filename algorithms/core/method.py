@@ -177,7 +177,11 @@ class Method(ABC):
     @classmethod
     def every_range(cls) -> Mapping[str, Range]:
         """Returns the permitted values of hyper-parameters: `RANGES`, and the `ranges` of this method and its bases."""
-        own = {name: one for base in reversed(cls.__mro__) for name, one in vars(base).get("ranges", {}).items()}
+        own = {
+            name: own_range
+            for base in reversed(cls.__mro__)
+            for name, own_range in vars(base).get("ranges", {}).items()
+        }
         return {**RANGES, **own}
 
     def samples_per_step(self, batch: int, workers: int) -> int:
@@ -231,7 +235,7 @@ class Method(ABC):
         """
         return None
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns how much an applied gradient counts, in the linear form: w where the weights get −w times it.
 
         The weights are those of every worker and of the server when all that the gradient has set in motion has ended:
@@ -240,7 +244,7 @@ class Method(ABC):
         the global batch B of P workers, because every sample counts as much.
 
         Args:
-            one: the gradient, and the update that applies it.
+            gradient: the gradient, and the update that applies it.
         """
         raise NotImplementedError(f"{self.name} has a linear form and no gradient_weight")
 
@@ -404,12 +408,12 @@ class SgdMethod(Method):
             plain = changed(plain, schedule=None)
         return changed(plain, weight_decay=0.0) if plain.decay else plain
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns η / (1 − μ) as part of a mean: of an update's gradients at a server, or else of all workers'.
 
         A momentum adds up to η (1 + μ + μ² + …). η is that of the server's update, or of the worker's step.
         """
-        number, members = (one.version, one.together) if self.has_server else (one.step, one.living)
+        number, members = (gradient.version, gradient.together) if self.has_server else (gradient.step, gradient.living)
         return self.learning_rate_at(number) / (1 - self.momentum) / members
 
     def initial_weight(self, updates: int) -> float | None:
@@ -417,35 +421,35 @@ class SgdMethod(Method):
         return prod(1 - self.learning_rate_at(number) * self.decay for number in range(updates))
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if self.uses_adam:
-            return found + self._problems_with_adam()
+            return problems + self._problems_with_adam()
         if self.nesterov and not self.momentum:
-            found.append("nesterov: found true with a momentum of 0, expected a momentum above 0 with it")
+            problems.append("nesterov: found true with a momentum of 0, expected a momentum above 0 with it")
         for name in OF_ADAM:
             if (value := getattr(self, name)) != (usual := getattr(SgdMethod, name)):
-                found.append(f"{name}: found {value!r} without adam or adamw, expected {usual!r}, its default")
-        return found
+                problems.append(f"{name}: found {value!r} without adam or adamw, expected {usual!r}, its default")
+        return problems
 
     def _problems_with_adam(self) -> list[str]:
         """Returns the errors of hyper-parameters and of methods that Adam does not go with."""
-        name, found = self._key_of_optimizer, list[str]()
+        name, problems = self._key_of_optimizer, list[str]()
         if not any(isinstance(link, AdamW) for link in self.rule(()).links):
             own = f"{self.name} has an update rule of its own, which does not use it"
             return [f"{name}: found {self.steps_by}, expected sgd: {own}"]
         words = f"with {name} = {self.steps_by}"
         if self.momentum:
-            found.append(
+            problems.append(
                 f"momentum: found {self.momentum!r}, expected 0 {words}, whose β1 takes its place; write momentum: 0"
             )
         if self.nesterov:
-            found.append(f"nesterov: found true, expected false {words}, which has no such form")
+            problems.append(f"nesterov: found true, expected false {words}, which has no such form")
         if self.lars is not None:
-            found.append(
+            problems.append(
                 f"lars: found it, expected null {words}, whose steps do not have the length of the gradient; "
                 "write lars: null"
             )
-        return found
+        return problems
 
     @property
     def _key_of_optimizer(self) -> str:
@@ -498,10 +502,10 @@ def build_team(
     server = Rank(len(workers)) if method.has_server else None
     everyone = Group((*workers.ranks, server)) if server is not None else workers
     leaders = Group(tuple(node[0] for node in nodes))
-    mine = {rank: Group(tuple(node)) for node in nodes for rank in node}
+    group_of = {rank: Group(tuple(node)) for node in nodes for rank in node}
     own = tuple(batches[: len(workers)])
     team = [
-        RankContext(rank, "worker", workers, mine[rank], leaders, everyone, server, layout, own, before)
+        RankContext(rank, "worker", workers, group_of[rank], leaders, everyone, server, layout, own, before)
         for rank, before in zip(workers, accumulate(own or (0,) * len(workers), initial=0), strict=False)
     ]
     if server is not None:

@@ -91,7 +91,7 @@ def imported(reference: str) -> Any:
     except InputError:
         raise
     except (Exception, SystemExit) as error:  # the user's code may raise anything
-        raise InputError(f"{place} cannot be imported: {told(error)}") from error
+        raise InputError(f"{place} cannot be imported: {describe_error(error)}") from error
     if not hasattr(module, name):
         public = [other for other in vars(module) if not other.startswith("_")]
         raise InputError(f"found no {name or 'name'} in {place}{near_miss(name, public)}")
@@ -144,7 +144,7 @@ def _looking_in(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Formats an error of the user's code in one line: type, message and place."""
     return f"{type(error).__name__}: {error}{_line(error)}"
 

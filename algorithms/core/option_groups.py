@@ -52,7 +52,7 @@ def misfits(owner: Any, ranges: Mapping[str, Range]) -> list[str]:
     >>> Polynomial(total_steps=100, power=-1.0).problems()
     ['power: found -1.0, expected a number above 0']
     """
-    found = [
+    problems = [
         f"{name}: found {value!r}, expected {what}"
         for name, (fits, what) in ranges.items()
         if (value := getattr(owner, name, None)) is not None and not fits(value)
@@ -60,5 +60,5 @@ def misfits(owner: Any, ranges: Mapping[str, Range]) -> list[str]:
     for field in fields(owner):
         group = getattr(owner, field.name)
         if isinstance(group, Options):
-            found += [f"{field.name}.{text}" for text in group.problems()]
-    return found
+            problems += [f"{field.name}.{text}" for text in group.problems()]
+    return problems

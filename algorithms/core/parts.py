@@ -26,8 +26,8 @@ def joined_tensors(parts: Sequence[Any]) -> Any:
     """Concatenates tensors, without a copy if they are adjacent in memory."""
     import torch  # already imported if there are tensors
 
-    found = beside(parts)
-    return torch.cat(list(parts)) if found is None else found
+    whole = beside(parts)
+    return torch.cat(list(parts)) if whole is None else whole
 
 
 def beside(parts: Sequence[Any]) -> Any | None:

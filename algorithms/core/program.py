@@ -143,10 +143,10 @@ def innermost(steps: Any) -> FrameType | None:
     `Op.__iter__` and the helpers of this package, such as `average_gradient`, do not: a message names the line that
     called them. A helper that was itself started as a program is named.
     """
-    found: FrameType | None = None
+    innermost_frame: FrameType | None = None
     while steps is not None and (frame := getattr(steps, "gi_frame", None)) is not None:
         code = frame.f_code
-        if code is not Op.__iter__.__code__ and (found is None or not _is_helper(code.co_filename)):
-            found = frame
+        if code is not Op.__iter__.__code__ and (innermost_frame is None or not _is_helper(code.co_filename)):
+            innermost_frame = frame
         steps = steps.gi_yieldfrom
-    return found
+    return innermost_frame

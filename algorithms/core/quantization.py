@@ -140,8 +140,8 @@ class Quantization(Options):
         if kind.bits == 4:
             numbers = arrays.unpacked_halves(numbers, count)
         sign = 1 << (kind.bits - 1)
-        found = arrays.looked_up(numbers & (sign - 1), kind.magnitudes(), like)
-        signed = module.where(numbers >= sign, -found, found)
+        magnitudes = arrays.looked_up(numbers & (sign - 1), kind.magnitudes(), like)
+        signed = module.where(numbers >= sign, -magnitudes, magnitudes)
         return signed * arrays.repeated(scales, self.block, count)
 
     @program

@@ -52,8 +52,8 @@ def accumulated_gradient(weights: Weights, samples: Samples, parts: int) -> Prog
         parts: the number of micro-batches.
     """
     held: list[GradientResult] = []
-    for one in samples.micro_batches(parts):
-        gradient = yield from gradient_at(weights, one)
+    for batch in samples.micro_batches(parts):
+        gradient = yield from gradient_at(weights, batch)
         held = [(yield from accumulated(held, gradient, parts))]
     return held[0]
 

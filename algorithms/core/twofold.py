@@ -77,16 +77,16 @@ def advanced_together(vector: OfTwoSizes, of_numbers: Routine[Any], of_size: Rou
         The vector of the first with the size of the given one, and both memories.
     """
     small, large = Lane(of_numbers), Lane(of_size)
-    mine, asked = small.advance(), large.advance()
-    while mine is not None and asked is not None:
-        if isinstance(asked, Charge):
-            yield from asked
-            mine, asked = small.advance(), large.advance()
+    asked, asked_large = small.advance(), large.advance()
+    while asked is not None and asked_large is not None:
+        if isinstance(asked_large, Charge):
+            yield from asked_large
+            asked, asked_large = small.advance(), large.advance()
         else:
-            value = vector.resized(mine.value, asked.value)  # type: ignore[attr-defined]  # a collective
-            both: Any = replace(asked, value=value)  # type: ignore[type-var]  # operations are dataclasses
+            value = vector.resized(asked.value, asked_large.value)  # type: ignore[attr-defined]  # a collective
+            both: Any = replace(asked_large, value=value)  # type: ignore[type-var]  # operations are dataclasses
             numbers, size = _apart((yield from both))
-            mine, asked = small.advance(numbers), large.advance(size)
+            asked, asked_large = small.advance(numbers), large.advance(size)
     mean, memory = small.answer
     return vector.with_numbers(mean), Memories(memory, large.answer[1])
 
@@ -95,5 +95,5 @@ def _apart(answer: Any) -> tuple[Any, Any]:
     """Returns the numbers and the sizes of the answer of a collective."""
     if isinstance(answer, OfTwoSizes):
         return answer.apart()
-    numbers, sizes = zip(*(one.apart() for one in answer), strict=True)
+    numbers, sizes = zip(*(member.apart() for member in answer), strict=True)
     return numbers, sizes

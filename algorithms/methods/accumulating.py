@@ -79,9 +79,9 @@ class Acco(SgdMethod):
     def global_steps(self, me: RankContext) -> Fraction:
         return Fraction(2 * self.accumulate)  # a round has so many steps of each worker
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns η / (1 − μ) / (2 A P), with η of the round: a round is the mean of its gradients."""
-        return self.learning_rate_at(one.version) / (1 - self.momentum) / (2 * self.accumulate * one.workers)
+        return self.learning_rate_at(gradient.version) / (1 - self.momentum) / (2 * self.accumulate * gradient.workers)
 
     def begin(self, me: RankContext, vector: Any) -> Accumulating:
         return Accumulating(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))

@@ -132,28 +132,28 @@ class AsyncDiLoCo(InnerOptimizer):
         return super().problems(nodes) + self._outer_problems(workers) + self._speed_problems(workers)
 
     def _outer_problems(self, workers: int) -> list[str]:
-        found, most = [], 1 / max(1, self.arrivals(workers))
+        problems, most = [], 1 / max(1, self.arrivals(workers))
         if self.outer != "delayed-nesterov":
             without = f"with outer = {self.outer}, which does not delay its momentum"
             if self.buffer_size is not None:
-                found.append(f"buffer_size: found {self.buffer_size}, expected none {without}")
+                problems.append(f"buffer_size: found {self.buffer_size}, expected none {without}")
             if self.c:
-                found.append(f"c: found {self.c!r}, expected 0 {without}")
+                problems.append(f"c: found {self.c!r}, expected 0 {without}")
         elif self.c > most:
-            found.append(f"c: found {self.c!r}, expected at most 1/N = {most:.4g}")
-        return found
+            problems.append(f"c: found {self.c!r}, expected at most 1/N = {most:.4g}")
+        return problems
 
     def _speed_problems(self, workers: int) -> list[str]:
         if self.speeds is None:
             return []
-        found = []
+        problems = []
         if not self.dylu:
-            found.append("speeds: found them with dylu = false, expected none, since all workers take as many steps")
+            problems.append("speeds: found them with dylu = false, expected none, since all workers take as many steps")
         if len(self.speeds) != workers:
-            found.append(f"speeds: found {len(self.speeds)}, expected {workers}, one for each worker")
+            problems.append(f"speeds: found {len(self.speeds)}, expected {workers}, one for each worker")
         if not all(0 < speed < float("inf") for speed in self.speeds):
-            found.append(f"speeds: found {list(self.speeds)}, expected numbers above 0")
-        return found
+            problems.append(f"speeds: found {list(self.speeds)}, expected numbers above 0")
+        return problems
 
     def arrivals(self, workers: int) -> int:
         """Returns N: the arrivals between two updates of the momentum."""
@@ -184,11 +184,11 @@ class AsyncDiLoCo(InnerOptimizer):
     def linear_form(self) -> Self:
         return changed(super().linear_form(), outer_momentum=min(self.outer_momentum, FADING))
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns the local step's, times R / N / (1 − M)."""
         momentum = 0.0 if self.outer == "sgd" else self.outer_momentum
-        outer = self.outer_learning_rate / self.arrivals(one.workers) / (1 - momentum)
-        return self.learning_rate_at(one.step) / (1 - self.momentum) * outer
+        outer = self.outer_learning_rate / self.arrivals(gradient.workers) / (1 - momentum)
+        return self.learning_rate_at(gradient.step) / (1 - self.momentum) * outer
 
     def longest_period(self, workers: int) -> int:
         return -(-self.arrivals(workers) // workers) * self.period

@@ -238,7 +238,9 @@ class Eamsgd(Elastic):
                 if isinstance(centre, Stop):
                     return state
                 pull = alpha * (before - centre.vector)
-                yield from Send(server, Delta(pull, tuple(replace(one, version=centre.version) for one in origins)))
+                yield from Send(
+                    server, Delta(pull, tuple(replace(origin, version=centre.version) for origin in origins))
+                )
                 origins = ()
             batch = yield from Load(step.samples)
             ahead = rule.look_ahead(before, state.optimizer_state)

@@ -37,15 +37,16 @@ class ChipPartitionedSgd(SgdMethod):
     def samples_per_step(self, batch: int, workers: int) -> int:
         return batch
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns η / (1 − μ): the weights of the parts, b_i / B, add up to 1."""
-        return self.learning_rate_at(one.step) / (1 - self.momentum)
+        return self.learning_rate_at(gradient.step) / (1 - self.momentum)
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if len(nodes) > 1:
-            found.append(f"name: {self.name} divides one chip, found {len(nodes)} nodes; put all workers on one node")
-        return found
+            said = f"name: {self.name} divides one chip, found {len(nodes)} nodes"
+            problems.append(f"{said}; put all workers on one node")
+        return problems
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:

@@ -59,21 +59,21 @@ class DeMo(SgdMethod):
         return DctTopK(chunk=self.chunk, k=self.k, decay=self.momentum, average_over=self.average_over)
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if self.nesterov:
-            found.append("nesterov: found true, expected false: a worker sends a part of its momentum as it is")
+            problems.append("nesterov: found true, expected false: a worker sends a part of its momentum as it is")
         if self.lars is not None:
-            found.append("lars: found it, expected null: the momentum is scaled by its sign, not by norms of layers")
-        return found
+            problems.append("lars: found it, expected null: the momentum is scaled by its sign, not by norms of layers")
+        return problems
 
     def linear_form(self) -> Self:
         """Returns the form without signs that sends all coefficients, so that no momentum remains."""
         every = self.chunk * self.chunk
         return changed(super().linear_form(), update="plain", average_over="workers", k=every)
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns η / P."""
-        return self.learning_rate_at(one.step) / one.living
+        return self.learning_rate_at(gradient.step) / gradient.living
 
     def rule(self, layers: Sequence[Layer]) -> Chain:
         """Returns the chain that is applied to the mean: the momentum is before it, in `extraction`."""

@@ -74,9 +74,9 @@ class Downpour(SgdMethod):
             return Fraction(self.n_fetch, self.n_fetch - 1)
         return super().global_steps(me)
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns η / (1 − μ): a push is a sum."""
-        return self.learning_rate_at(one.version) / (1 - self.momentum)
+        return self.learning_rate_at(gradient.version) / (1 - self.momentum)
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)

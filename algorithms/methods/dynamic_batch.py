@@ -133,7 +133,7 @@ class MeasuredBatches(SgdMethod):
         known = [estimate for estimate in estimates if estimate is not None]
         if len(known) < len(batches):
             return batches
-        speeds, overheads = [one.speed for one in known], [one.overhead for one in known]
+        speeds, overheads = [estimate.speed for estimate in known], [estimate.overhead for estimate in known]
         wanted = apportion(sum(batches), speeds, overheads)
         return wanted if change(batches, wanted) > self.dead_band else batches
 
@@ -196,8 +196,8 @@ class DbsSgd(MeasuredBatches):
             estimates = self.measured(state.estimates or (None,) * len(me.workers), message.source, push)
             if (step.number + 1) % self.interval == 0:
                 left = sorted(team.living)
-                theirs = self.rebalanced(tuple(batches[rank] for rank in left), [estimates[rank] for rank in left])
-                batches = by_rank(theirs, left, len(batches))
+                assigned = self.rebalanced(tuple(batches[rank] for rank in left), [estimates[rank] for rank in left])
+                batches = by_rank(assigned, left, len(batches))
             state = Balance(step.number + 1, Weights(vector, version), optimizer_state, batches, estimates)
             yield from Send(message.source, Portion(state.weights, state.part(message.source)))
         yield from dismiss(team)

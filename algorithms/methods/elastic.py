@@ -79,15 +79,15 @@ class Elastic(SgdMethod):
     def initial_weight(self, updates: int) -> float | None:
         return None  # the centre follows the decay of the workers
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns η / (1 − μ) / (P + 1): in the end the centre and the workers share what one worker has moved."""
-        return self.learning_rate_at(one.step) / (1 - self.momentum) / (one.living + 1)
+        return self.learning_rate_at(gradient.step) / (1 - self.momentum) / (gradient.living + 1)
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if self.rho is not None and self.elastic is not None:
-            found.append("rho: found beside elastic, expected one of them: elastic is α itself, rho gives α = ηρ")
-        return found
+            problems.append("rho: found beside elastic, expected one of them: elastic is α itself, rho gives α = ηρ")
+        return problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +149,9 @@ class Easgd(Elastic):
             exchanges: list[Exchange] = []
             for _ in parts:
                 exchanges.append((yield from Receive(turn)).value)
-            theirs = self.whole([exchange.vector for exchange in exchanges])
-            yield from Charge("update", theirs.nbytes, where="host", traffic=ELASTIC_PULL)
-            centre = centre + alpha * (theirs - centre)
+            replicas = self.whole([exchange.vector for exchange in exchanges])
+            yield from Charge("update", replicas.nbytes, where="host", traffic=ELASTIC_PULL)
+            centre = centre + alpha * (replicas - centre)
             version = yield from RecordUpdate(Weights(centre, version), [replace(exchanges[0].origin, version=version)])
             state = Replica(step.number + 1, Weights(centre, version))
         for worker in me.workers:
@@ -191,4 +191,4 @@ class Easgd(Elastic):
             if isinstance(message, Stop):
                 return None
             received.append(message)
-        return Weights(self.whole([one.vector for one in received]), received[0].version)
+        return Weights(self.whole([part.vector for part in received]), received[0].version)

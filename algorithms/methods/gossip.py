@@ -91,10 +91,10 @@ class Meeting(SgdMethod):
     that runs with several seeds differ only in their data"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if sum(map(len, nodes)) < 2:
-            found.append("name: found 1 worker, expected 2 or more, since a worker averages with another")
-        return found
+            problems.append("name: found 1 worker, expected 2 or more, since a worker averages with another")
+        return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +146,11 @@ class Gossip(Meeting):
     """whether each log2 P steps use the next of P random orders of the workers; provenance: the paper"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found, workers = super().problems(nodes), sum(map(len, nodes))
+        problems, workers = super().problems(nodes), sum(map(len, nodes))
         if self.partners == "hypercube" and workers & (workers - 1):
             right = "a power of two, or dissemination, whose averages are then unequal"
-            found.append(f"partners: found 'hypercube' with {workers} workers, expected {right}")
-        return found
+            problems.append(f"partners: found 'hypercube' with {workers} workers, expected {right}")
+        return problems
 
     def initial_weight(self, updates: int) -> float | None:
         return None  # an average is with weights of another age
@@ -158,9 +158,9 @@ class Gossip(Meeting):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: 1, **survives(workers - 1)}
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns half of the mean's, if there is a peer: an average has the peer's copy from before its last step."""
-        return super().gradient_weight(one) / (2 if one.living > 1 else 1)
+        return super().gradient_weight(gradient) / (2 if gradient.living > 1 else 1)
 
     def peers(self, me: RankContext, step: int) -> tuple[Rank, Rank]:
         """Returns the rank to which the worker sends in this step, and the rank from which it receives."""

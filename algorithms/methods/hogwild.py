@@ -81,13 +81,13 @@ class SharedMemory(SgdMethod):
     lock is Async"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if len(nodes) > 1:
-            found.append(
+            problems.append(
                 f"name: {self.name} shares memory; found workers on {len(nodes)} nodes, expected one; "
                 "put them on one node, or take async-sgd or async-easgd"
             )
-        return found
+        return problems
 
     @program
     def enter_memory(self, me: RankContext, vector: Any, updates: int) -> Program[None]:
@@ -131,9 +131,9 @@ class HogwildSgd(SharedMemory):
     def initial_weight(self, updates: int) -> float | None:
         return None  # a worker's decay is that of the weights that it has read
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns η / (1 − μ): every worker adds its own whole step to the shared weights."""
-        return self.learning_rate_at(one.step) / (1 - self.momentum)
+        return self.learning_rate_at(gradient.step) / (1 - self.momentum)
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -233,9 +233,9 @@ class HogwildEasgd(SharedMemory, Elastic):
         version = yield from landed(me)
         centre: Any = yield from Access(SHARED, "read")
         term = self.alpha(me) * (before - centre)
-        found: Any = yield from Access(SHARED, "add", term)
+        untouched: Any = yield from Access(SHARED, "add", term)
         yield from count(me.rank, done)
         landing = yield from landed(me)
         if self.lock:
             yield from Unlock(SHARED)
-        return Handled(term, version, Weights(found + term, landing - 1))
+        return Handled(term, version, Weights(untouched + term, landing - 1))

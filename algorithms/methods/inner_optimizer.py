@@ -33,13 +33,13 @@ class InnerOptimizer(SgdMethod):
         return "inner" if self.optimizer is None else "optimizer"
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if self.optimizer is not None and self.inner not in (self.optimizer, type(self).inner):
-            found.append(
+            problems.append(
                 f"optimizer: found {self.optimizer} beside inner = {self.inner}, expected one of them: both are the "
                 "inner optimizer"
             )
-        return found
+        return problems
 
     def linear_form(self) -> Self:
         return changed(super().linear_form(), inner="sgd", optimizer=None)

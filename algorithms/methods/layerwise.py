@@ -118,13 +118,13 @@ class Layerwise(AccumulatingMethod):
         return [(bucket, self.rule(bucket.alone())) for bucket in self.buckets(me)]
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if self.max_grad_norm is not None:
-            found.append(
+            problems.append(
                 f"max_grad_norm: found {self.max_grad_norm!r}, expected null: "
                 "each layer is applied before the last one has arrived"
             )
-        return found
+        return problems
 
     def begin(self, me: RankContext, vector: Any) -> Any:
         optimizer_state = tuple(rule.init(vector[bucket.part]) for bucket, rule in self.shares(me))
@@ -262,8 +262,8 @@ class LayerwiseSgdLazy(LayerwiseSgd):
         """Applies the means of all buckets, in the order of their arrival."""
         pieces: dict[int, Piece] = {}
         while missing := [place for place in range(len(landings)) if place not in pieces]:
-            for found, _ in (yield from WaitFor([landings[place].mean for place in missing], "any")):
-                pieces[missing[found]] = yield from land(landings[missing[found]])
+            for index, _ in (yield from WaitFor([landings[place].mean for place in missing], "any")):
+                pieces[missing[index]] = yield from land(landings[missing[index]])
         return [pieces[place] for place in range(len(landings))]
 
 

@@ -168,18 +168,18 @@ class SlowMo(Rounds):
         slow = min(self.slow_momentum, FADING)
         return changed(super().linear_form(), schedule=None, momentum=momentum, slow_momentum=slow)
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns the local step's, times α / (1 − β)."""
-        return super().gradient_weight(one) * self.slow_learning_rate / (1 - self.slow_momentum)
+        return super().gradient_weight(gradient) * self.slow_learning_rate / (1 - self.slow_momentum)
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if self.buffers == "reset" and self.uses_adam and self.schedule is not None:
-            found.append(
+            problems.append(
                 f"buffers: found reset with {self._key_of_optimizer} = {self.steps_by} and a schedule, whose count of "
                 "steps would be reset too; use maintain or average, or no schedule"
             )
-        return found
+        return problems
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1}

@@ -83,10 +83,10 @@ class NoLoCo(NesterovRounds):
     with several seeds differ only in their data"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if sum(map(len, nodes)) < 2:
-            found.append("name: found 1 worker, expected 2 or more, since a worker averages with another")
-        return found
+            problems.append("name: found 1 worker, expected 2 or more, since a worker averages with another")
+        return problems
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1, **survives(workers - 1)}

@@ -96,9 +96,9 @@ class NesterovRounds(Rounds):
     def linear_form(self) -> Self:
         return changed(super().linear_form(), outer_momentum=min(self.outer_momentum, FADING))
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns the local step's, times R / (1 − M)."""
-        return super().gradient_weight(one) * self.outer_learning_rate / (1 - self.outer_momentum)
+        return super().gradient_weight(gradient) * self.outer_learning_rate / (1 - self.outer_momentum)
 
     def outer(self, start: Any, velocity: Any, change: Any) -> tuple[Any, Any]:
         """Takes a step of the outer optimizer; arguments as in `outer_step`."""

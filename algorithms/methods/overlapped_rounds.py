@@ -78,10 +78,10 @@ class Co2(SgdMethod):
     def initial_weight(self, updates: int) -> float | None:
         return None  # an outer step changes what local steps have decayed
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns the local step's, times R / G / (1 − M)."""
         outer = self.outer_learning_rate / self.gap_penalty / (1 - self.outer_momentum)
-        return outer * super().gradient_weight(one)
+        return outer * super().gradient_weight(gradient)
 
     def begin(self, me: RankContext, vector: Any) -> Overlapped:
         optimizer_state = self.rule(me.layout.layers).init(vector)

@@ -158,9 +158,9 @@ class ParameterServer(AccumulatingMethod):
             count: the number of pushes for this update, including this one.
         """
         key = push.vector.nbytes, count, len(me.workers), len(me.layout.layers)
-        if (found := self._charges.get(key)) is None:
-            found = self._charges[key] = self._charge(me, *key[:2])
-        return found
+        if (charge := self._charges.get(key)) is None:
+            charge = self._charges[key] = self._charge(me, *key[:2])
+        return charge
 
     @cached_property
     def _charges(self) -> dict[tuple[int, int, int, int], Charge]:
@@ -300,8 +300,8 @@ class Damped(ParameterServer):
     def weighed(self, push: Push, version: int) -> Any:
         return damped(push.vector, version - push.origin.version, self.damping, self.damping_base)
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
-        return float(damped(super().gradient_weight(one), one.staleness, self.damping, self.damping_base))
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
+        return float(damped(super().gradient_weight(gradient), gradient.staleness, self.damping, self.damping_base))
 
     def traffic(self, count: int) -> Traffic:
         return super().traffic(count) + (0 if self.damping == "none" else count) * SCALE

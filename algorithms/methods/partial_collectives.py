@@ -60,8 +60,8 @@ def fresh_quorum(job: Any, trace: Any) -> Iterator[str]:
         needed = job.method.promised(number, ranks)
         if not needed <= fresh[number] or not fresh[number]:
             wanted = f"that of rank {', '.join(map(str, sorted(needed)))}" if needed else "one"
-            found = f"of rank {', '.join(map(str, sorted(fresh[number])))}" if fresh[number] else "none"
-            yield f"the fresh gradients of round {number} are {found}, promised {wanted} at least"
+            contributors = f"of rank {', '.join(map(str, sorted(fresh[number])))}" if fresh[number] else "none"
+            yield f"the fresh gradients of round {number} are {contributors}, promised {wanted} at least"
 
 
 @custom_guarantee("gradients-kept", "every gradient is applied by a later round or kept unsent at the end")
@@ -70,7 +70,7 @@ def gradients_kept(_: Any, trace: Any) -> Iterator[str]:
     computed = {(span.rank, span.step) for span in trace.spans if span.activity == "compute"}
     applied = {(row.rank, row.step) for row in trace.updates}
     unsent = [state.unsent.origins for state in trace.states.values() if state.unsent is not None]
-    kept = {(one.rank, one.step) for origins in unsent for one in origins}
+    kept = {(origin.rank, origin.step) for origins in unsent for origin in origins}
     for rank, step in sorted(computed - applied - kept):
         yield f"the gradient of rank {rank}'s step {step} was neither applied nor kept"
     for rank, step in sorted(applied & kept):
@@ -180,9 +180,9 @@ class EagerSgd(SgdMethod):
     def longest_period(self, workers: int) -> int:
         return self.sync_every
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns η / (1 − μ) / P, with η of the round that applies the gradient."""
-        return self.learning_rate_at(one.version) / (1 - self.momentum) / one.workers
+        return self.learning_rate_at(gradient.version) / (1 - self.momentum) / gradient.workers
 
     def partial(self, number: int) -> bool:
         """Returns whether a round begins before all workers have their gradients.
@@ -232,7 +232,7 @@ class EagerSgd(SgdMethod):
                 state = yield from self.enter_round(me, state)
             while state.entered == step.number:
                 assert state.hearing is not None, "a worker without neighbours begins every round"
-                state = yield from self.told(me, state, (yield from Wait(state.hearing)))
+                state = yield from self.hear(me, state, (yield from Wait(state.hearing)))
             state, mean = yield from self.until(me, state, state.ahead[0].mean)
             yield from rule.charge(mean.nbytes)
             vector, optimizer_state = rule.update(state.weights.vector, mean, state.optimizer_state)
@@ -266,10 +266,10 @@ class EagerSgd(SgdMethod):
             done = dict((yield from WaitFor(waiting, "any")))
             if 0 in done:
                 return state, done[0]
-            state = yield from self.told(me, state, done[1])
+            state = yield from self.hear(me, state, done[1])
 
     @program
-    def told(self, me: RankContext, state: Eager, message: Message) -> Program[Eager]:
+    def hear(self, me: RankContext, state: Eager, message: Message) -> Program[Eager]:
         """Enters the round of a message, unless the worker has done so.
 
         Args:
@@ -315,10 +315,10 @@ class EagerSgd(SgdMethod):
         Returns:
             The state, with nothing in flight.
         """
-        told = sum(map(self.partial, range(state.step))) * len(neighbours(me))
-        while state.hearing is not None and state.heard < told:
+        announced = sum(map(self.partial, range(state.step))) * len(neighbours(me))
+        while state.hearing is not None and state.heard < announced:
             yield from Wait(state.hearing)
-            hearing = (yield from Start(Receive())) if state.heard + 1 < told else None
+            hearing = (yield from Start(Receive())) if state.heard + 1 < announced else None
             state = replace(state, heard=state.heard + 1, hearing=hearing)
         if state.hearing is not None:
             yield from Cancel(state.hearing)

@@ -123,10 +123,12 @@ class KSync(ParameterServer):
         return True  # everybody gets the weights after each update
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes) + self.too_many("k", nodes)
+        problems = super().problems(nodes) + self.too_many("k", nodes)
         if self.accumulate > 1:
-            found.append(f"accumulate: found {self.accumulate}, expected 1: a worker that is late cancels its gradient")
-        return found
+            problems.append(
+                f"accumulate: found {self.accumulate}, expected 1: a worker that is late cancels its gradient"
+            )
+        return problems
 
     def needed(self, workers: int) -> int:
         return half(workers) if self.k is None else self.k

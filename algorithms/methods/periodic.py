@@ -79,18 +79,18 @@ class HbsSgd(Averaging):
     """the workers of a node, or this number of consecutive workers"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         workers = sum(map(len, nodes))
         if self.k1 < 1:
-            found.append(f"k1: {self.k1} is no number of steps; give 1 or more")
+            problems.append(f"k1: {self.k1} is no number of steps; give 1 or more")
         elif self.k2 < 1 or self.k2 % self.k1:
-            found.append(f"k2: {self.k2} is no multiple of k1 = {self.k1}")
+            problems.append(f"k2: {self.k2} is no multiple of k1 = {self.k1}")
         if self.group != "node" and (self.group < 1 or workers % self.group):
             fitting = ", ".join(str(n) for n in range(1, workers + 1) if workers % n == 0)
-            found.append(
+            problems.append(
                 f"group: groups of {self.group} do not divide the {workers} workers; {fitting} would, or 'node'"
             )
-        return found
+        return problems
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.k2 - 1}
@@ -134,10 +134,10 @@ class KAvg(Averaging):
     """steps before the first average, K if 0; torch's PeriodicModelAverager has 1"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if not 0 <= self.phase < self.k:
-            found.append(f"phase: found {self.phase}, expected 0 to {self.k - 1}, below k")
-        return found
+            problems.append(f"phase: found {self.phase}, expected 0 to {self.k - 1}, below k")
+        return problems
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.k - 1}
@@ -186,13 +186,13 @@ class Sasgd(SgdMethod):
     """γ_p; None is γ / P, the average of the weights; provenance: ours, the paper's values were not found"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if self.uses_adam:
-            found.append(
+            problems.append(
                 f"optimizer: found {self.optimizer}, expected sgd: a round ends with a step of SGD by the sum of the "
                 "gradients, which replaces the local steps; k-avg averages the weights of local steps by Adam"
             )
-        return found
+        return problems
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1}
@@ -203,9 +203,9 @@ class Sasgd(SgdMethod):
     def initial_weight(self, updates: int) -> float | None:
         return None  # local steps decay, and end with the round
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns γ_p: local steps end with the round, and the sum of the gradients has no momentum."""
-        return self.learning_rate / one.workers if self.global_learning_rate is None else self.global_learning_rate
+        return self.learning_rate / gradient.workers if self.global_learning_rate is None else self.global_learning_rate
 
     def begin(self, me: RankContext, vector: Any) -> Accumulating:
         optimizer_state = self.rule(me.layout.layers).init(vector)

@@ -83,7 +83,7 @@ def fragments_of(
     [((slice(0, 1, None), slice(2, 3, None)), 4), ((slice(1, 2, None), slice(3, 4, None)), 8)]
     """
     count, total = min(count, len(layers)), len(layers)
-    found = []
+    fragments = []
     for number in range(count):
         if pattern == "strided":
             places = list(range(number, total, count))
@@ -91,8 +91,8 @@ def fragments_of(
             places = list(range(number * total // count, (number + 1) * total // count))
         runs = [[place for _, place in run] for _, run in groupby(enumerate(places), lambda pair: pair[1] - pair[0])]
         parts = tuple(slice(layers[run[0]].start, layers[run[-1]].stop) for run in runs)
-        found.append(Fragment(parts, (number + 1) * period // count))
-    return tuple(found)
+        fragments.append(Fragment(parts, (number + 1) * period // count))
+    return tuple(fragments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +161,17 @@ class StreamingDiLoCo(NesterovRounds):
     """small floats for the changes; None: as wide as the weights; provenance: the source sends 4 bits, torchft 8"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
+        problems = super().problems(nodes)
         if self.fragments > self.period:
-            found.append(
+            problems.append(
                 f"fragments: found {self.fragments} with a period of {self.period}, expected at most one for each step"
             )
         if self.overlap >= self.period:
-            found.append(
+            problems.append(
                 f"overlap: found {self.overlap} with a period of {self.period}, expected fewer steps than that: "
                 "a fragment is applied before it is exchanged again"
             )
-        return found
+        return problems
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period + self.overlap - 1}
@@ -179,19 +179,24 @@ class StreamingDiLoCo(NesterovRounds):
     def longest_period(self, workers: int) -> int:
         return self.period + self.overlap
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
+    def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns the local step's, times f / (1 − α + α f) with f = R / (1 − M).
 
         After an exchange, α of a change is still in a worker's own weights. It is exchanged again, without the outer
         step that was made of it: e' = α (e − R s), with s the outer optimizer's gradient and velocity, sums up to
         this. Of a step that is taken while an exchange is in flight, only α survives when it is applied.
         """
-        layers = [Layer(str(number), number, number + 1) for number in range(one.layers)]
+        layers = [Layer(str(number), number, number + 1) for number in range(gradient.layers)]
         fragments = fragments_of(layers, self.fragments, self.period, self.pattern)
-        (mine,) = (part for part in fragments if any(piece.start <= one.layer < piece.stop for piece in part.parts))
-        late = 0 < (one.step + 1 - mine.offset) % self.period <= self.overlap and one.step + 1 > mine.offset
+        (fragment,) = (
+            part for part in fragments if any(piece.start <= gradient.layer < piece.stop for piece in part.parts)
+        )
+        late = (
+            0 < (gradient.step + 1 - fragment.offset) % self.period <= self.overlap
+            and gradient.step + 1 > fragment.offset
+        )
         outer = self.outer_learning_rate / (1 - self.outer_momentum)
-        local = SgdMethod.gradient_weight(self, one)
+        local = SgdMethod.gradient_weight(self, gradient)
         return local * outer / (1 - self.alpha + self.alpha * outer) * (self.alpha if late else 1)
 
     @program

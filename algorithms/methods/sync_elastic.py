@@ -74,7 +74,7 @@ class SyncElastic(Elastic):
             own: what this rank adds to the sum.
         """
         group, root = self.group(me)
-        packets = [("", slice(None))] if self.packed else [(f" {one.name}", one.part) for one in me.layout.layers]
+        packets = [("", slice(None))] if self.packed else [(f" {layer.name}", layer.part) for layer in me.layout.layers]
         down, up = [], []
         for name, part in packets:
             tree = Broadcast(value=centre[part], group=group, root=root, key=f"centre {step}{name}")

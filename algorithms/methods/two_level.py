@@ -66,6 +66,6 @@ class Hsgd(AccumulatingMethod):
         total = yield from Reduce(value=vector, group=me.node, root=leader, key=f"up {number}")
         if total is not None:
             total = yield from AllReduce(value=total, group=me.leaders, key=f"across {number}", op="sum")
-        mine = vector if total is None else total
-        everyones: Any = yield from Broadcast(value=mine, group=me.node, root=leader, key=f"down {number}")
+        node_mean = vector if total is None else total
+        everyones: Any = yield from Broadcast(value=node_mean, group=me.node, root=leader, key=f"down {number}")
         return everyones / len(me.workers)

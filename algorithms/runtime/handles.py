@@ -95,12 +95,12 @@ class UnheardFailures:
 
     def add(self, error: Exception) -> None:
         """Adds a failure, once."""
-        if not any(error is one for one in self._errors):
+        if not any(error is known for known in self._errors):
             self._errors.append(error)
 
     def hear(self, error: Exception) -> None:
         """Removes a failure that a program has received."""
-        self._errors = [one for one in self._errors if one is not error]
+        self._errors = [known for known in self._errors if known is not error]
 
     def raise_first(self) -> None:
         """Raises the earliest one, if any."""

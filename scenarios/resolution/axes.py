@@ -62,21 +62,21 @@ def expand_range(text: str) -> list[str] | None:
     >>> expand_range("1..4x2 ms"), expand_range("ib-edr")
     (['1 ms', '2 ms', '4 ms'], None)
     """
-    if (found := RANGE.fullmatch(text)) is None:
+    if (match := RANGE.fullmatch(text)) is None:
         if LIKE_RANGE.match(text):
             raise ScenarioError(f"found {text!r}, expected a range such as {FORMS}")
         return None
-    first, last = Decimal(found["first"]), Decimal(found["last"])
+    first, last = Decimal(match["first"]), Decimal(match["last"])
     if last < first:
         raise ScenarioError(f"found {text!r}, expected a range upwards")
     with localcontext(Context(prec=DIGITS)):
-        if found["factor"]:
-            values = _by_factors(text, first, last, Decimal(found["factor"]))
-        elif found["count"]:
-            values = _counted(text, first, last, int(found["count"]), logarithmic=bool(found["log"]))
+        if match["factor"]:
+            values = _by_factors(text, first, last, Decimal(match["factor"]))
+        elif match["count"]:
+            values = _counted(text, first, last, int(match["count"]), logarithmic=bool(match["log"]))
         else:
-            values = _by_steps(text, first, last, found["step"])
-    unit = f" {found['unit']}" if found["unit"] else ""
+            values = _by_steps(text, first, last, match["step"])
+    unit = f" {match['unit']}" if match["unit"] else ""
     return [_text(value, fractions=not _whole(first, last)) + unit for value in values]
 
 
@@ -194,18 +194,18 @@ def together(text: str) -> tuple[Axis, ...]:
             mistakes.append(str(error))
     if mistakes:
         raise ScenarioError("\n".join(mistakes))
-    counts = [len(one.values) for one in axes]
+    counts = [len(axis.values) for axis in axes]
     if len(set(counts)) > 1:
-        found = " and ".join(map(str, counts))
-        names = TOGETHER.join(one.path for one in axes)
+        counts_text = " and ".join(map(str, counts))
+        names = TOGETHER.join(axis.path for axis in axes)
         raise ScenarioError(
-            f"--vary {names}: found {found} values, expected equally many of paths that change together"
+            f"--vary {names}: found {counts_text} values, expected equally many of paths that change together"
         )
-    rows = Counter(zip(*(one.values for one in axes), strict=True))
+    rows = Counter(zip(*(axis.values for axis in axes), strict=True))
     if twice := [", ".join(values) for values, times in rows.items() if times > 1]:
-        names = TOGETHER.join(one.path for one in axes)
+        names = TOGETHER.join(axis.path for axis in axes)
         raise ScenarioError(
-            "\n".join(f"--vary {names}: found {one!r} twice, expected each value once" for one in twice)
+            "\n".join(f"--vary {names}: found {row!r} twice, expected each value once" for row in twice)
         )
     return tuple(axes)
 

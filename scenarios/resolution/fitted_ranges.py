@@ -127,12 +127,12 @@ def predicted_times(plan: Plan) -> list[PredictedTime]:
     >>> one["device"], one["samples"], one["low_s"] < one["gradient_s"] < one["high_s"]
     ('p100-sxm2', 128, True)
     """
-    found = []
+    times = []
     for device, batch in plan.gradients:
         if (interval := device.interval) is None:
             continue
         seconds = device.compute_s(batch) * plan.time_dilation
-        found.append(
+        times.append(
             PredictedTime(
                 device=device.name,
                 samples=batch,
@@ -143,20 +143,20 @@ def predicted_times(plan: Plan) -> list[PredictedTime]:
                 similar=interval.similar,
             )
         )
-    return found
+    return times
 
 
-def describe_time(one: PredictedTime) -> str:
+def describe_time(time: PredictedTime) -> str:
     """Describes a predicted time in a sentence.
 
     >>> describe_time(PredictedTime(device="p100", samples=64, gradient_s=0.045, low_s=0.034, high_s=0.061, share=0.8,
     ...                             similar=""))
     'p100: a gradient of 64 samples is predicted to take 45 ms (34 to 61 ms, 80 % of similar predictions)'
     """
-    seconds, low, high = (significant(1e3 * one[key]) for key in ("gradient_s", "low_s", "high_s"))
+    seconds, low, high = (significant(1e3 * time[key]) for key in ("gradient_s", "low_s", "high_s"))
     return (
-        f"{one['device']}: a gradient of {one['samples']} samples is predicted to take {seconds} ms ({low} to {high} "
-        f"ms, {100 * one['share']:.0f} % of similar predictions)"
+        f"{time['device']}: a gradient of {time['samples']} samples is predicted to take {seconds} ms ({low} to {high} "
+        f"ms, {100 * time['share']:.0f} % of similar predictions)"
     )
 
 
@@ -173,18 +173,18 @@ def outside(plan: Plan, *, timed: bool = True) -> list[str]:
     >>> outside(load("dgx1-p100", ["workload.batch_per_worker=16"]).plans()[0])  # doctest: +ELLIPSIS
     ['workload.batch_per_worker: found 16; the time of p100-sxm2 was fitted at 128 to 512 (device model of ...)']
     """
-    found = (
+    sentences = (
         [*_devices(plan), *_tensor_cores(plan), *_cables(plan), *_files(plan), *_calibrations(plan)] if timed else []
     )
-    return [*found, *_stand_ins(plan), *_targets(plan), *_below_entropy(plan), *_evaluations(plan)]
+    return [*sentences, *_stand_ins(plan), *_targets(plan), *_below_entropy(plan), *_evaluations(plan)]
 
 
 def _cables(plan: Plan) -> Iterator[str]:
     """Yields a note if nodes from files are taken to have a cable for each of their network cards."""
     several = sorted({count for count in plan.scenario.cluster.cards_of_files if count > 1})
     if several and len(plan.cluster.nodes) > 1:
-        found = " or ".join(map(str, several))
-        yield f"cluster.network.cables: not given; nodes from files have {found}, one for each of their network cards"
+        counts = " or ".join(map(str, several))
+        yield f"cluster.network.cables: not given; nodes from files have {counts}, one for each of their network cards"
 
 
 def _files(plan: Plan) -> Iterator[str]:
@@ -227,7 +227,7 @@ def _tensor_cores(plan: Plan) -> Iterator[str]:
                 continue  # a device that the scenario describes itself, under a name of the catalogue
         except InputError:
             continue
-        now, then = (batch / one.compute_s(batch) for one in (device, faster))
+        now, then = (batch / spec.compute_s(batch) for spec in (device, faster))
         yield (
             f"workload.compute_dtype: found fp32 on {device.name}, which has tensor cores: {now:,.0f} samples/s each; "
             f"amp (mixed precision) would make it {then:,.0f}"

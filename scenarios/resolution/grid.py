@@ -174,12 +174,12 @@ def grid(
     [(1, 1), (1, 2), (2, 1), (2, 2)]
     """
     axes, mistakes = _axes(axes_of(vary), overrides)
-    mistakes += misuse_of_scaling(scaling, {one.path: one for joined in axes for one in joined})
+    mistakes += misuse_of_scaling(scaling, {axis.path: axis for joined in axes for axis in joined})
     combinations = list(_product(axes))
     loader = _Loader(source, overrides, algorithms, scaling)
     points: list[Point] = []
     faulty: dict[str, list[int]] = {}
-    paths = tuple(tuple(one.path for one in joined) for joined in axes)
+    paths = tuple(tuple(axis.path for axis in joined) for joined in axes)
     for number, texts in enumerate(combinations):
         try:
             scenario = loader.load(texts)
@@ -256,12 +256,12 @@ def _axes(vary: Sequence[str], overrides: Sequence[str]) -> tuple[list[Joined], 
             mistakes.append(str(error))
             continue
         wrong = []
-        for one in made:
-            if one.path in known:
-                wrong.append(f"--vary {one.path}: found twice; expected all its values in one")
-            elif one.path in given:
-                wrong.append(f"--vary {one.path}: found also with --set; expected it once")
-            known.add(one.path)
+        for axis_of_path in made:
+            if axis_of_path.path in known:
+                wrong.append(f"--vary {axis_of_path.path}: found twice; expected all its values in one")
+            elif axis_of_path.path in given:
+                wrong.append(f"--vary {axis_of_path.path}: found also with --set; expected it once")
+            known.add(axis_of_path.path)
         mistakes += wrong
         if not wrong:
             axes.append(made)
@@ -280,8 +280,8 @@ def _product(axes: Sequence[Joined]) -> Iterator[dict[str, str]]:
     """Yields the texts of each point by path, or only the first point if there are too many: it has mistakes too."""
     steps = [
         [
-            dict(zip([one.path for one in joined], values, strict=True))
-            for values in zip(*(one.values for one in joined), strict=True)
+            dict(zip([axis.path for axis in joined], values, strict=True))
+            for values in zip(*(axis.values for axis in joined), strict=True)
         ]
         for joined in axes
     ]

@@ -70,9 +70,9 @@ def override(data: Any, change: Change, option: str = "--set") -> list[Problem]:
 
 def _place(path: str) -> Place:
     steps, at = [], 0
-    while at < len(path) and (found := STEP.match(path, at)):
-        steps.append(found[1] if found[1] is not None else int(found[2]))
-        at = found.end()
+    while at < len(path) and (match := STEP.match(path, at)):
+        steps.append(match[1] if match[1] is not None else int(match[2]))
+        at = match.end()
     return tuple(steps) if at == len(path) and len(steps) <= DEEPEST else ()
 
 
@@ -210,8 +210,8 @@ def load(
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
-        found = problems_of(error, Scenario, lambda key: suggestion(key, key_paths(Scenario)))
-        raise_all(name, [*problems, *found], more=error.error_count() - len(found))
+        faults = problems_of(error, Scenario, lambda key: suggestion(key, key_paths(Scenario)))
+        raise_all(name, [*problems, *faults], more=error.error_count() - len(faults))
     if problems:
         raise_all(name, problems)
     return scenario.model_copy(update={"hyperparameters": {}})  # each algorithm has its own now

@@ -64,8 +64,8 @@ def _comparable(machine: MachinePart, scenario: Scenario) -> MachinePart:
             f"run `paceline calibrate` with `--set train.network={network}`"
         )
     elif machine.emulated is not None:
-        found = (line for plan in scenario.plans() for line in differences(machine.emulated, plan))
-        mistakes += dict.fromkeys(found)
+        differing = (line for plan in scenario.plans() for line in differences(machine.emulated, plan))
+        mistakes += dict.fromkeys(differing)
     if not machine.gradients:
         mistakes.append(
             "--machine: found no gradients, which measured runs are compared by; expected the file of a calibration "
@@ -85,17 +85,17 @@ def check(machine: MachinePart, scenario: Scenario, mistakes: list[str] | None =
     Raises:
         InputError: there are mistakes; with all of them.
     """
-    found = list(mistakes or [])
+    problems = list(mistakes or [])
     try:
         machine = machine.of_model(str(scenario.workload.model))
     except InputError as error:
-        found.append(f"--machine: {error}")
+        problems.append(f"--machine: {error}")
     if machine.gradients and (threads := scenario.train.torch_threads) != machine.torch_threads:
-        found.append(
+        problems.append(
             f"--machine: found {machine.torch_threads} threads per rank, expected train.torch_threads, {threads}"
         )
-    if found:
-        raise InputError("\n".join(f"{scenario.name}: {line}" for line in found))
+    if problems:
+        raise InputError("\n".join(f"{scenario.name}: {line}" for line in problems))
     return machine
 
 
@@ -128,45 +128,45 @@ def emulated_costs(machine: MachinePart) -> MeasuredCosts:
     Raises:
         ValueError: the machine emulated no network.
     """
-    found = machine.emulated
-    if found is None:
+    emulated = machine.emulated
+    if emulated is None:
         raise ValueError("the machine has no emulated network")
     emulation = EmulationCosts(
-        message_s=found.message,
-        all_reduce_s=found.all_reduce,
-        few_bytes=found.bytes,
-        packet_bytes=found.packet,
-        leads_s=found.leads,
-        start_s=found.start,
+        message_s=emulated.message,
+        all_reduce_s=emulated.all_reduce,
+        few_bytes=emulated.bytes,
+        packet_bytes=emulated.packet,
+        leads_s=emulated.leads,
+        start_s=emulated.start,
     )
     return MeasuredCosts(machine.profile(), emulation)
 
 
-def differences(found: EmulatedPart, plan: Plan) -> list[str]:
+def differences(emulated: EmulatedPart, plan: Plan) -> list[str]:
     """Returns how the network of a run differs from a measured one; empty if it is the same.
 
     Args:
-        found: the measured network.
+        emulated: the measured network.
         plan: the run.
     """
     lines = plan.lines
     mistakes = []
-    if (hosts := _hosts(plan, lines)) != found.hosts:
+    if (hosts := _hosts(plan, lines)) != emulated.hosts:
         mistakes.append(
-            f"--machine: found workers on the emulated hosts {_listed(found.hosts)}, expected those of cluster.nodes, "
-            f"{_listed(hosts)}"
+            f"--machine: found workers on the emulated hosts {_listed(emulated.hosts)}, "
+            f"expected those of cluster.nodes, {_listed(hosts)}"
         )
-    known = {line.name: line for line in found.lines}
+    known = {line.name: line for line in emulated.lines}
     if known.keys() != {line.name for line in lines.lines}:
         names = _listed(line.name for line in lines.lines)
         mistakes.append(f"--machine: found the lines {_listed(known)}, expected those of cluster.network, {names}")
         return mistakes
     for line in lines.lines:
-        one = known[line.name]
-        same = isclose(one.bandwidth, line.bytes_per_s, rel_tol=ROUNDING)
-        if not (same and isclose(one.latency, line.latency_s, rel_tol=ROUNDING)):
+        measured = known[line.name]
+        same = isclose(measured.bandwidth, line.bytes_per_s, rel_tol=ROUNDING)
+        if not (same and isclose(measured.latency, line.latency_s, rel_tol=ROUNDING)):
             mistakes.append(
-                f"--machine: found {_words(one.bandwidth, one.latency)} on {line.name}, expected those of "
+                f"--machine: found {_words(measured.bandwidth, measured.latency)} on {line.name}, expected those of "
                 f"cluster.network, {_words(line.bytes_per_s, line.latency_s)}"
             )
     return mistakes

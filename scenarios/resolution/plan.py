@@ -156,10 +156,10 @@ class Plan:
             self._inside[group] = own and self.real.shared_memory
         return self._inside[group]
 
-    def same_host(self, one: Rank, other: Rank) -> bool:
+    def same_host(self, rank: Rank, other: Rank) -> bool:
         """Whether two ranks, workers or servers, are on one host, so that a real run uses memory for their messages."""
         team = self.job.team
-        return self.real.shared_memory and team[one].host == team[other].host
+        return self.real.shared_memory and team[rank].host == team[other].host
 
     def schedule(self) -> Schedule:
         """Returns a new schedule of evaluations and other records; a schedule has state, since it counts updates."""
@@ -297,10 +297,10 @@ def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner,
         samples, counted = min(given, key=lambda limit: limit[0])
         budget = replace(budget, samples=samples, counted=counted)
     deaths = [
-        Death(me.rank, at_s=one.at_s, step=one.step, detection_s=one.detection_s)
+        Death(me.rank, at_s=death.at_s, step=death.step, detection_s=death.detection_s)
         for me in (job.team if cluster.faults.deaths else ())
         if me.role == "worker"
-        for one in cluster.deaths_of(me.rank, seed)
+        for death in cluster.deaths_of(me.rank, seed)
     ]
     return replace(job, budget=budget, deaths=tuple(deaths))
 
@@ -341,31 +341,31 @@ def _too_fast(name: str, step_s: float) -> str:
 def refuse_simulated_only(scenario: Scenario) -> None:
     """Raises `InputError` if a scenario for a real run has crashes, server threads, probes, drift, extrapolation
     or a stand-in."""
-    found = []
+    problems = []
     if scenario.cluster.crashes is not None:
-        found.append(
+        problems.append(
             "cluster.crashes: found crashes, which only a simulation has; for a real run expected "
             "none (`--set cluster.crashes=null`; stragglers, slowdowns and step_time are supported)"
         )
     if scenario.cluster.server.threads > 1:
-        found.append(
+        problems.append(
             f"cluster.server.threads: found {scenario.cluster.server.threads}, which only a simulation has; for a real "
             "run expected 1 (`--set cluster.server.threads=1`)"
         )
     for key in scenario.record.asked:
-        found.append(
+        problems.append(
             f"record.{key}: found {getattr(scenario.record, key)}, which only a simulation measures, at no cost in "
             f"virtual time; for a real run expected none (`--set record.{key}=null`)"
         )
     if scenario.extrapolate is not None:
-        found.append(
+        problems.append(
             "extrapolate: found a section that only a simulation has; for a real run expected none "
             "(`--set extrapolate=null`)"
         )
     if (stand_in := scenario.workload.stood_in) is not None:
-        found.append(
+        problems.append(
             f"workload.stand_in: found {stand_in.words} in place of a data set whose folder is missing, which only a "
             "simulation can use; for a real run expected workload.data_dir, or a model whose data set is bundled"
         )
-    if found:
-        raise InputError("\n".join(f"{scenario.name}: {one}" for one in found))
+    if problems:
+        raise InputError("\n".join(f"{scenario.name}: {problem}" for problem in problems))

@@ -236,8 +236,8 @@ class Scenario(Section):
     def _ends(cls, stop: Stop) -> Stop:
         if all(rule is None for rule in (stop.epochs, stop.updates, stop.samples, stop.seconds)):
             hopes = [name for name in ("accuracy", "loss") if getattr(stop, name) is not None]
-            found = f"only {' and '.join(hopes)}, which may never be reached" if hopes else "no rule"
-            complain([((), wrong(f"found {found}; expected one of epochs, updates, samples or seconds too"), None)])
+            actual = f"only {' and '.join(hopes)}, which may never be reached" if hopes else "no rule"
+            complain([((), wrong(f"found {actual}; expected one of epochs, updates, samples or seconds too"), None)])
         return stop
 
     @field_validator("target")

@@ -173,20 +173,20 @@ class Nodes(Section):
     def _indivisible(self, groups: CoreGroups) -> list[Fault]:
         """Returns the mistakes of a node whose chip is divided into groups."""
         others = [key for key in ("node", "workers_per_node") if getattr(self, key) is not None]
-        found: list[Fault] = [
+        faults: list[Fault] = [
             ((key,), wrong("found beside groups; expected one of them: the groups are the workers"), None)
             for key in others
         ]
         if not isinstance(self.device, str):
             return [
-                *found,
+                *faults,
                 (("device",), expected("a many-core chip of `paceline list devices`, by name"), self.device),
             ]
         try:
             groups.check(self.device)
         except InputError as error:
-            found.append((("groups", "count"), wrong(str(error).removeprefix("groups: ")), groups.count))
-        return found
+            faults.append((("groups", "count"), wrong(str(error).removeprefix("groups: ")), groups.count))
+        return faults
 
     def inside(self) -> Graph | None:
         """The graph of the node; None for a plain host."""
@@ -413,21 +413,21 @@ class Cluster(Section):
         """
         if not isinstance(self.nodes, tuple) or self.network.file is not None or "cables" in self.network.parameters:
             return ()
-        found: list[int] = []
+        cards: list[int] = []
         for part in self.nodes:
             inside = part.inside() if isinstance(part.node, NodeFile) else None
-            found += [0 if inside is None else len(inside.of_kind("nic"))] * part.count
-        return tuple(found)
+            cards += [0 if inside is None else len(inside.of_kind("nic"))] * part.count
+        return tuple(cards)
 
     @property
     def graphs_of_files(self) -> dict[str, Graph]:
         """The graphs that were read from files, by the key that names the file."""
         files = {"cluster.file": self.file, "cluster.network.file": self.network.file}
-        found = {key: graph_of(file) for key, file in files.items() if file is not None}
+        graphs = {key: graph_of(file) for key, file in files.items() if file is not None}
         for number, part in enumerate(self.nodes if isinstance(self.nodes, tuple) else ()):
             if isinstance(part.node, NodeFile) and (inside := part.inside()) is not None:
-                found[f"cluster.nodes[{number}].node.file"] = inside
-        return found
+                graphs[f"cluster.nodes[{number}].node.file"] = inside
+        return graphs
 
     def _own_links(self) -> list[Fault]:
         """Returns the mistakes of nodes with links of their own."""
@@ -521,7 +521,7 @@ class Cluster(Section):
         if not isinstance(self.nodes, tuple):
             return [(("device",), self._device(self.device, 0, workload, None, optimizer_copies))]
         firsts = accumulate((part.count for part in self.nodes[:-1]), initial=0)
-        found: list[tuple[Place, topologies.Device]] = []
+        devices: list[tuple[Place, topologies.Device]] = []
         for index, (part, first) in enumerate(zip(self.nodes, firsts, strict=True)):
             try:
                 device = self._device(part.device, first, part.share_of(workload), part.groups, optimizer_copies)
@@ -529,8 +529,8 @@ class Cluster(Section):
                 if part.batch_per_worker is None:
                     raise
                 raise InputError(f"cluster.nodes[{index}].batch_per_worker: {error}") from error
-            found.append((("nodes", index, "device"), device))
-        return found
+            devices.append((("nodes", index, "device"), device))
+        return devices
 
     def _device(
         self,

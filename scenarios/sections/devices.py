@@ -210,8 +210,8 @@ class MachineDevice(Section):
         """
         machine = self._of(model)
         costs = machine.profile()
-        speeds = [shared_cores(costs.cores, one)(workers) for one in costs.gradients]
-        points = [(one.batch, one.alone_s / speed) for one, speed in zip(costs.gradients, speeds, strict=True)]
+        speeds = [shared_cores(costs.cores, point)(workers) for point in costs.gradients]
+        points = [(point.batch, point.alone_s / speed) for point, speed in zip(costs.gradients, speeds, strict=True)]
         near = costs.gradient(batch)
         forward, backward = near.layer_shares() if near.backward else ((), ())
         return topologies.Device(
@@ -230,7 +230,7 @@ class MachineDevice(Section):
             model: the model's name.
             batch: samples of a gradient.
         """
-        part = min(self._of(model).gradients, key=lambda one: abs(one.batch - batch))
+        part = min(self._of(model).gradients, key=lambda point: abs(point.batch - batch))
         return part.law if part.law != NO_JITTER else Jitter.measured(part.factors)
 
     def _of(self, model: str) -> MachinePart:
@@ -266,7 +266,9 @@ def machine_node(value: object) -> object:
     try:
         part = MachineDevice.model_validate(node)
     except ValidationError as error:
-        complain([(("node", *one.place), wrong(one.text), node) for one in problems_of(error, MachineDevice)])
+        complain(
+            [(("node", *problem.place), wrong(problem.text), node) for problem in problems_of(error, MachineDevice)]
+        )
         raise
     return {
         **given,
@@ -287,7 +289,7 @@ def machine_cluster(value: object) -> object:
     try:
         MachineDevice.model_validate({"machine": file})
     except ValidationError as error:
-        complain([(one.place, wrong(one.text), file) for one in problems_of(error, MachineDevice)])
+        complain([(problem.place, wrong(problem.text), file) for problem in problems_of(error, MachineDevice)])
     return {**given, "nodes": [{"node": {"machine": file}, "count": nodes or 1}]}
 
 

@@ -111,26 +111,26 @@ def faults_of(
     part: Extrapolate, workload: Workload | None, workers: int | None, methods: Sequence[Method]
 ) -> list[Fault]:
     """Returns the mistakes of the section with respect to the valid part of the scenario."""
-    found: list[Fault] = []
+    faults: list[Fault] = []
     if (part.stand_in is None) == (part.relation is None):
         how = "neither" if part.stand_in is None else "both"
-        found.append(((), wrong(f"found {how} of stand_in and relation; expected one of them"), None))
+        faults.append(((), wrong(f"found {how} of stand_in and relation; expected one of them"), None))
     if workload is not None and workload.learning != "none":
         words = (
             f"found a scenario that learns (workload.learning: {workload.learning}); expected learning: none, or no "
         )
-        found.append(((), wrong(words + "extrapolate section: what is trained here needs none"), None))
+        faults.append(((), wrong(words + "extrapolate section: what is trained here needs none"), None))
     if part.stand_in is not None and part.stand_in.learning != "train":
-        found.append(
+        faults.append(
             (("stand_in", "learning"), expected("train: it is trained to an accuracy"), part.stand_in.learning)
         )
     elif part.stand_in is not None and workload is not None and workers is not None:
-        found += _batches(part, part.stand_in, workload, workers)
+        faults += _batches(part, part.stand_in, workload, workers)
     if part.stand_in is not None:
-        found += [(("stand_in",), wrong(text), None) for method in methods for text in _uncut(method)]
+        faults += [(("stand_in",), wrong(text), None) for method in methods for text in _uncut(method)]
     elif part.relation is not None:
-        found += [(("relation",), wrong(text), None) for method in methods for text in _uncovered(method)]
-    return found
+        faults += [(("relation",), wrong(text), None) for method in methods for text in _uncovered(method)]
+    return faults
 
 
 def _batches(part: Extrapolate, stand_in: StandInWorkload, workload: Workload, workers: int) -> Iterator[Fault]:

@@ -134,8 +134,8 @@ class Slowdown(Placed):
     def _once_or_again(self) -> Slowdown:
         faults: list[Fault] = []
         if (self.at is None) == (self.every is None):
-            found = "neither at nor every" if self.at is None else "at and every"
-            faults.append(((), wrong(f"found {found}; expected one of them"), None))
+            actual = "neither at nor every" if self.at is None else "at and every"
+            faults.append(((), wrong(f"found {actual}; expected one of them"), None))
         elif self.at is not None and self.duration != NO_JITTER:
             faults.append(
                 (("duration",), wrong("is there for slowdowns that recur; expected every instead of at"), None)
@@ -178,8 +178,8 @@ class Death(Placed):
     def _one_moment(self) -> Death:
         faults: list[Fault] = []
         if (self.at is None) == (self.step is None):
-            found = "neither at nor step" if self.at is None else "at and step"
-            faults.append(((), wrong(f"found {found}; expected one of them"), None))
+            actual = "neither at nor step" if self.at is None else "at and step"
+            faults.append(((), wrong(f"found {actual}; expected one of them"), None))
         if self.place == Place():
             faults.append(((), wrong("found no place; expected node, worker or share"), None))
         complain(faults)

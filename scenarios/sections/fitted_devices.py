@@ -42,13 +42,13 @@ def observations() -> tuple[Observation, ...]:
     """Returns the published rows."""
     with (DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    found = []
+    rows = []
     for line in lines:
         spec, batch = named(line["device"]), int(line["batch"])
         software = read_software(line["software"], spec.kind, int(line["year"]))
         seconds = batch / float(line["samples_per_s"])
-        found.append(Observation(spec, published_model(line["model"]), line["precision"], batch, software, seconds))
-    return tuple(found)
+        rows.append(Observation(spec, published_model(line["model"]), line["precision"], batch, software, seconds))
+    return tuple(rows)
 
 
 @cache
@@ -103,10 +103,10 @@ def without(*, chip: str = "", model: str = "", family: str = "") -> Parameters:
     """
     return fit().parameters(
         place
-        for place, one in enumerate(observations())
-        if (chip and chip_key(one.spec) == chip)
-        or (model and one.work.name == model)
-        or (family and one.work.family == family)
+        for place, observation in enumerate(observations())
+        if (chip and chip_key(observation.spec) == chip)
+        or (model and observation.work.name == model)
+        or (family and observation.work.family == family)
     )
 
 
@@ -118,8 +118,8 @@ def left_out(group_of: Callable[[Observation], Hashable], *, parts: int = 0) -> 
         parts: groups are left out in so many parts; 0: one at a time.
     """
     places: dict[Hashable, list[int]] = defaultdict(list)
-    for place, one in enumerate(observations()):
-        places[group_of(one)].append(place)
+    for place, observation in enumerate(observations()):
+        places[group_of(observation)].append(place)
     groups = list(places.values())
     together = [list(chain.from_iterable(groups[part::parts])) for part in range(parts)] if parts else groups
     errors = [0.0] * len(observations())
@@ -132,11 +132,16 @@ def left_out(group_of: Callable[[Observation], Hashable], *, parts: int = 0) -> 
 
 def error_rows() -> Iterator[LeftOut]:
     """Yields the errors of all rows, with their chip left out and with their model on this chip left out."""
-    unknown = left_out(lambda one: chip_key(one.spec))
-    known = left_out(lambda one: (chip_key(one.spec), one.work.name), parts=PARTS)
+    unknown = left_out(lambda observation: chip_key(observation.spec))
+    known = left_out(lambda observation: (chip_key(observation.spec), observation.work.name), parts=PARTS)
     for is_known, errors in ((False, unknown), (True, known)):
-        for one, error in zip(observations(), errors, strict=True):
-            yield LeftOut(one.spec.kind != "gpu", precision_class(one.spec, one.precision), is_known, error)
+        for observation, error in zip(observations(), errors, strict=True):
+            yield LeftOut(
+                observation.spec.kind != "gpu",
+                precision_class(observation.spec, observation.precision),
+                is_known,
+                error,
+            )
 
 
 def parameters_text() -> str:
@@ -154,9 +159,9 @@ def parameters_text() -> str:
 def errors_text() -> str:
     """Returns the file of the ranges of errors."""
     lines = [
-        ["yes" if one.host else "no", one.precision, "yes" if one.known else "no", f"{one.low:.{DIGITS}f}",
-         f"{one.high:.{DIGITS}f}", str(one.rows)]
-        for one in ranges(error_rows())
+        ["yes" if errors.host else "no", errors.precision, "yes" if errors.known else "no", f"{errors.low:.{DIGITS}f}",
+         f"{errors.high:.{DIGITS}f}", str(errors.rows)]
+        for errors in ranges(error_rows())
     ]  # fmt: skip
     return _csv(["host", "precision", "known", "low", "high", "rows"], lines)
 
@@ -164,9 +169,9 @@ def errors_text() -> str:
 def chips_text() -> str:
     """Returns the file of the errors of each chip, with its rows left out of the fit."""
     errors: dict[str, list[float]] = defaultdict(list)
-    for one, error in zip(observations(), left_out(lambda one: chip_key(one.spec)), strict=True):
-        errors[chip_key(one.spec)].append(abs(math.exp(-error) - 1))
-    lines = [[chip, str(len(found)), f"{fmean(found):.2f}"] for chip, found in sorted(errors.items())]
+    for observation, error in zip(observations(), left_out(lambda left: chip_key(left.spec)), strict=True):
+        errors[chip_key(observation.spec)].append(abs(math.exp(-error) - 1))
+    lines = [[chip, str(len(errors_of)), f"{fmean(errors_of):.2f}"] for chip, errors_of in sorted(errors.items())]
     return _csv(["chip", "rows", "error"], lines)
 
 
@@ -185,10 +190,10 @@ def main() -> int:
         (prediction_errors.FILE, errors_text),
         (prediction_errors.CHIPS, chips_text),
     ):
-        found = text()
+        content = text()
         if write:
-            path.write_text(found, encoding="utf-8")
-        elif path.read_text(encoding="utf-8") != found:
+            path.write_text(content, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != content:
             wrong.append(path.name)
     sys.stdout.write(f"{len(observations())} rows, wrong: {', '.join(wrong) or 'none'}\n")
     return 1 if wrong else 0

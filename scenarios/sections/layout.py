@@ -56,10 +56,10 @@ def of_file(file: str, nodes: int | None) -> Layout:
         InputError: the file is wrong, or has fewer machines.
     """
     graph = graph_of(file)
-    found = sites(graph)
-    if nodes is not None and nodes > len(found):
-        raise InputError(f"nodes: found {nodes}, expected at most {len(found)}, as many as there are in {file}")
-    return Layout(graph, tuple(found[:nodes]))
+    places = sites(graph)
+    if nodes is not None and nodes > len(places):
+        raise InputError(f"nodes: found {nodes}, expected at most {len(places)}, as many as there are in {file}")
+    return Layout(graph, tuple(places[:nodes]))
 
 
 def of_nodes(network: Callable[[int], Graph], nodes: Sequence[tuple[Graph | None, int, int]]) -> Layout:
@@ -77,13 +77,13 @@ def of_nodes(network: Callable[[int], Graph], nodes: Sequence[tuple[Graph | None
         alike = set(map(id, insides.values())) if len(insides) == len(hosts) else set()
         whole = next(iter(insides.values())) if len(alike) == 1 else insides
         graph = compose(f"{graph.name}-of-nodes", graph, whole, f"{graph.provenance}; its nodes each say their own")
-    found = {site.name: site for site in sites_of(graph)}
+    site_of = {site.name: site for site in sites_of(graph)}
     placed = []
     for host, (inside, workers) in zip(hosts, each, strict=False):
         if inside is None:
             placed.append(Site(host, host, (host,) * workers, (None,) * workers))
         else:
-            site = found[host]
+            site = site_of[host]
             placed.append(dataclasses.replace(site, seats=site.seats[:workers], devices=site.devices[:workers]))
     return Layout(graph, tuple(placed))
 
@@ -104,7 +104,10 @@ def with_own_links(star: Graph, links: Mapping[int, Link]) -> Graph:
         return star
     hosts = star.of_kind("host")
     own = {hosts[number]: host_end(link) for number, link in links.items()}
-    wires = (dataclasses.replace(one, link=own.get(one.ends[1], one.link)) for one in star.connections)
+    wires = (
+        dataclasses.replace(connection, link=own.get(connection.ends[1], connection.link))
+        for connection in star.connections
+    )
     return dataclasses.replace(star, connections=tuple(wires), bisection=None)
 
 
@@ -122,11 +125,11 @@ def with_cables(network: Graph, cards: Mapping[int, int]) -> Graph:
     if not cards:
         return network
     hosts = network.of_kind("host")
-    degree = Counter(end for one in network.connections for end in one.ends)
+    degree = Counter(end for connection in network.connections for end in connection.ends)
     counts = {hosts[number]: count for number, count in cards.items() if degree[hosts[number]] == 1}
     wires = (
-        dataclasses.replace(one, count=max(one.count, *(counts.get(end, 1) for end in one.ends)))
-        for one in network.connections
+        dataclasses.replace(connection, count=max(connection.count, *(counts.get(end, 1) for end in connection.ends)))
+        for connection in network.connections
     )
     return dataclasses.replace(network, connections=tuple(wires), bisection=None)
 

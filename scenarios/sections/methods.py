@@ -92,7 +92,7 @@ class Algorithms(tuple[Method, ...]):  # noqa: SLOT001 - a tuple of variable len
         """Returns these algorithms; a method alone has no label of its own."""
         if isinstance(algorithms, cls):
             return algorithms
-        return cls(one if isinstance(one, Entry) else Entry(one) for one in algorithms)
+        return cls(entry if isinstance(entry, Entry) else Entry(entry) for entry in algorithms)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -101,14 +101,14 @@ class Algorithms(tuple[Method, ...]):  # noqa: SLOT001 - a tuple of variable len
         for entry in self.entries:
             if entry.label is None:
                 alike.setdefault(entry.alias or entry.method.name, []).append(entry.method)
-        found = []
+        labels = []
         for entry in self.entries:
             name = entry.alias or entry.method.name
             several = len(alike.get(name, ())) > 1
             plain = entry.plain or type(entry.method)()
             suffix = _differences(entry.method, alike[name], plain) if several and entry.label is None else ""
-            found.append(entry.label or f"{name} {suffix}".rstrip())
-        return tuple(found)
+            labels.append(entry.label or f"{name} {suffix}".rstrip())
+        return tuple(labels)
 
     def only(self, index: int) -> Algorithms:
         """Returns one of the algorithms alone, with its given label."""
@@ -136,8 +136,8 @@ def _differences(method: Method, alike: Sequence[Method], plain: Method) -> str:
 
 def _varies(key: str, values: Sequence[Mapping[str, Any]]) -> bool:
     """Whether methods that have this part of a group differ in it."""
-    found = [one[key] for one in values if key in one]
-    return any(value != found[0] for value in found)
+    given = [part[key] for part in values if key in part]
+    return any(value != given[0] for value in given)
 
 
 def _short(key: str) -> str:
@@ -160,7 +160,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
         inner = _flat(value) if isinstance(value, dict) else None
-        flat |= {key: value} if inner is None else {f"{key}.{part}": one for part, one in inner.items()}
+        flat |= {key: value} if inner is None else {f"{key}.{part}": inner_value for part, inner_value in inner.items()}
     return flat
 
 
@@ -232,7 +232,7 @@ def _with(
     if "cluster" in info.data:
         nodes = info.data["cluster"].placement
         figures = missing_figures(made.guarantees, made.bounds(sum(map(len, nodes))))
-        unbounded = [f"bounds: {one.slug}: {words}" for one, words in figures.items()]
+        unbounded = [f"bounds: {guarantee.slug}: {words}" for guarantee, words in figures.items()]
         complain([_blame(text, right) for text in [*made.problems(nodes), *unbounded]])
     return made
 

@@ -117,7 +117,7 @@ def _parsed(value: object, words: str) -> object:
     try:
         return Variation.model_validate(value)
     except ValidationError as error:
-        complain([(one.place, wrong(one.text), value) for one in problems_of(error, Variation)])
+        complain([(problem.place, wrong(problem.text), value) for problem in problems_of(error, Variation)])
         raise
 
 
@@ -331,8 +331,8 @@ def known_link(name: str) -> Link:
     """Returns a link of the catalogue as a section."""
     link = KNOWN_LINKS[name]
     pieces = tuple(
-        LinkRange.model_construct(up_to=one.up_to_bytes, latency=one.latency_s, bandwidth=one.bytes_per_s)
-        for one in link.pieces
+        LinkRange.model_construct(up_to=piece.up_to_bytes, latency=piece.latency_s, bandwidth=piece.bytes_per_s)
+        for piece in link.pieces
     )
     return Link.model_construct(
         name=link.name,
@@ -372,16 +372,16 @@ LINK: TypeAdapter[Link] = TypeAdapter(AnyLink)
 
 def _links(given: Mapping[str, object]) -> dict[str, str | Link]:
     """Validates a topology's own links; names stay names, so that the scenario can be written again."""
-    found: dict[str, str | Link] = {}
+    links: dict[str, str | Link] = {}
     faults: list[Fault] = []
     for key, part in given.items():
         try:
             link = LINK.validate_python(part)
-            found[key] = part if isinstance(part, str) else link
+            links[key] = part if isinstance(part, str) else link
         except ValidationError as error:
-            faults += [((key, *one.place), wrong(one.text), part) for one in problems_of(error, Link)]
+            faults += [((key, *problem.place), wrong(problem.text), part) for problem in problems_of(error, Link)]
     complain(faults)
-    return found
+    return links
 
 
 class Network(Section):

@@ -24,7 +24,7 @@ def _counts(value: object) -> object:
     if (
         isinstance(value, list | tuple)
         and value
-        and all(isinstance(one, int) and not isinstance(one, bool) and one >= 1 for one in value)
+        and all(isinstance(count, int) and not isinstance(count, bool) and count >= 1 for count in value)
     ):
         return tuple(value)
     raise expected("a range such as 1..64x2, or a list of whole numbers of 1 or more")

@@ -157,13 +157,13 @@ class Target(Section):
         >>> Target(loss=0.5).missed(Stop(epochs=1, loss=0.8))
         [('loss', 'found 0.5, but stop.loss ends a run at 0.8; expected a loss of 0.8 or more')]
         """
-        found = []
+        faults = []
         if None not in (self.accuracy, stop.accuracy) and self.accuracy > stop.accuracy:  # type: ignore[operator]
             words = f"expected an accuracy of {stop.accuracy:g} or less"
-            found.append(
+            faults.append(
                 ("accuracy", f"found {self.accuracy:g}, but stop.accuracy ends a run at {stop.accuracy:g}; {words}")
             )
         if None not in (self.loss, stop.loss) and self.loss < stop.loss:  # type: ignore[operator]
             words = f"expected a loss of {stop.loss:g} or more"
-            found.append(("loss", f"found {self.loss:g}, but stop.loss ends a run at {stop.loss:g}; {words}"))
-        return found
+            faults.append(("loss", f"found {self.loss:g}, but stop.loss ends a run at {stop.loss:g}; {words}"))
+        return faults

@@ -68,14 +68,14 @@ class StandInData(Section):
         Args:
             reading: how the samples of the model are read.
         """
-        found: list[tuple[Place, PydanticCustomError]] = []
+        faults: list[tuple[Place, PydanticCustomError]] = []
         for text in problems(self.model, dataset=self.dataset, learning="train"):
             key, _, rest = text.partition(": ")
-            found.append((tuple(key.split(".")), wrong(rest)))
+            faults.append((tuple(key.split(".")), wrong(rest)))
         if reading is not None:
             words = "found beside workload.reading; expected one of them: a stand-in is in memory"
-            found.append(((), wrong(words)))
-        return found
+            faults.append(((), wrong(words)))
+        return faults
 
 
 def folder_is_missing(model: str, dataset: str | None) -> bool:

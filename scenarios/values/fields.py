@@ -204,8 +204,8 @@ class Every:
             return value
         if not isinstance(value, str):
             raise expected(words)
-        if found := EVERY.fullmatch(value):
-            count, unit = float(found[1]), found[2].removesuffix("s") + "s"
+        if match := EVERY.fullmatch(value):
+            count, unit = float(match[1]), match[2].removesuffix("s") + "s"
             if math.isfinite(count) and ((count >= 1 and count.is_integer()) or (count > 0 and unit == "epochs")):
                 return Every(count, unit)  # type: ignore[arg-type]
             raise expected(words)

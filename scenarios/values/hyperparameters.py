@@ -64,8 +64,8 @@ def _tagged(kind: Any) -> tuple[str, dict[str, Any]]:
         return "", {}
     for name in types_of(groups[0]):  # type: ignore[arg-type]  # a class, never an instance
         kinds = [types_of(group).get(name) for group in groups]  # type: ignore[arg-type]
-        values = [value for one in kinds if get_origin(one) is Literal for value in get_args(one)]
-        if len(set(values)) == len(kinds) and all(get_origin(one) is Literal for one in kinds):
+        values = [value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
+        if len(set(values)) == len(kinds) and all(get_origin(kind) is Literal for kind in kinds):
             return name, dict(zip(values, groups, strict=True))
     raise TypeError(f"{kind}: found nothing that tells the mappings apart, expected a Literal of one value in each")
 
@@ -208,7 +208,7 @@ def properties(method: type[Method]) -> dict[str, Any]:
 def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
     """Replaces references in a schema by their definitions, and forbids other keys in mappings."""
     if isinstance(part, list):
-        return [_inlined(one, definitions) for one in part]
+        return [_inlined(entry, definitions) for entry in part]
     if not isinstance(part, dict):
         return part
     if "$ref" in part:

@@ -161,19 +161,19 @@ class Section(Part, metaclass=SectionClass):
 
 
 def _document(section: type[Section], given: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
+    document = {}
     for name, value in given.items():
         field = section.model_fields.get(name)
         if field is not None and isinstance(value, int | float) and not isinstance(value, bool):
             kind = _kind_in(field.annotation, field.metadata)
             value = value if kind is None else kind.text(value)
-        found[name if field is None else key_of(name, field)] = plain_data(value)
-    return found
+        document[name if field is None else key_of(name, field)] = plain_data(value)
+    return document
 
 
 def _kind_in(annotation: Any, metadata: Any) -> Kind | None:
     """Returns the kind of a quantity; None for other types."""
-    if (kind := next((one for one in metadata if isinstance(one, Kind)), None)) is not None:
+    if (kind := next((entry for entry in metadata if isinstance(entry, Kind)), None)) is not None:
         return kind
     inside = (_kind_in(inner, getattr(inner, "__metadata__", ())) for inner in get_args(annotation))
     return next((kind for kind in inside if kind is not None), None)

@@ -65,10 +65,10 @@ def _scale(unit: str, wanted: str) -> float | None:
     >>> _scale("Gbit/s", "byte/second"), _scale("mins", "second"), _scale("Gb", "byte")
     (125000000.0, 60.0, None)
     """
-    found = [_whole(one) for one in (unit, wanted)]
-    if found[0] is None or found[1] is None or found[0][0] != found[1][0]:
+    scales = [_whole(text) for text in (unit, wanted)]
+    if scales[0] is None or scales[1] is None or scales[0][0] != scales[1][0]:
         return None
-    return float(found[0][1] / found[1][1])
+    return float(scales[0][1] / scales[1][1])
 
 
 @cache
@@ -107,10 +107,10 @@ class Kind:
         Traceback (most recent call last):
         pydantic_core._pydantic_core.PydanticCustomError: a time of 0 or more with its unit, such as '4 ms'
         """
-        found = QUANTITY.fullmatch(value) if isinstance(value, str) else None
-        if found is None:
+        match = QUANTITY.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
             raise expected(f"{self.right}, such as {self.example!r}")
-        number, unit = found.groups()
+        number, unit = match.groups()
         if (scale := _scale(unit, self.unit)) is None:
             raise expected(f"{self.right}, such as {self.example!r}; {unit!r} is no unit of it")
         held = float(number)

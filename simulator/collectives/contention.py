@@ -339,35 +339,37 @@ class LinkTraffic:
 
     def by_port(self) -> dict[Port, float]:
         """Returns the bytes that each port carried; ports without traffic may be missing."""
-        found: defaultdict[Port, float] = defaultdict(float)
+        nbytes_of: defaultdict[Port, float] = defaultdict(float)
         for route, nbytes in self.routes.items():
             for port in route:
-                found[port] += nbytes
+                nbytes_of[port] += nbytes
         for plan, times in self._plans.items():
             if times:
-                add(found, bytes_of_plan(plan), times)
+                add(nbytes_of, bytes_of_plan(plan), times)
         for plan, of_path in self._started.items():
-            add(found, _named(plan.message_paths, of_path))
+            add(nbytes_of, _named(plan.message_paths, of_path))
         for counted in self._more:
-            add(found, counted())
-        return dict(found)
+            add(nbytes_of, counted())
+        return dict(nbytes_of)
 
 
-def add(found: defaultdict[Port, float], more: Mapping[Port, float], times: int = 1) -> None:
+def add(total: defaultdict[Port, float], more: Mapping[Port, float], times: int = 1) -> None:
     """Adds bytes by port to others.
 
     Args:
-        found: the sums, which are changed.
+        total: the sums, which are changed.
         more: the bytes to add.
         times: how often to add them.
     """
     for port, nbytes in more.items():
-        found[port] += times * nbytes
+        total[port] += times * nbytes
 
 
 def bytes_of_plan(plan: CollectivePlan) -> dict[Port, float]:
     """Returns the bytes that each port carries in one execution of a plan."""
-    nbytes = np.concatenate([np.zeros(0), *(one.nbytes * one.times for part in plan.pattern.parts for one in part)])
+    nbytes = np.concatenate(
+        [np.zeros(0), *(round_.nbytes * round_.times for part in plan.pattern.parts for round_ in part)]
+    )
     return _named(plan.message_paths, plan.message_paths.by_path(nbytes))
 
 
@@ -378,12 +380,12 @@ def bytes_of_plans(plans: Sequence[tuple[CollectivePlan, Names | None]]) -> dict
         plans: the plans, each with a function that names the port to count for each of its own; None: its own.
     """
     known: dict[CollectivePlan, dict[Port, float]] = {}
-    found: defaultdict[Port, float] = defaultdict(float)
+    total: defaultdict[Port, float] = defaultdict(float)
     for plan, names in plans:
         if plan not in known:
             known[plan] = bytes_of_plan(plan)
-        add(found, known[plan] if names is None else _renamed(known[plan], names()))
-    return dict(found)
+        add(total, known[plan] if names is None else _renamed(known[plan], names()))
+    return dict(total)
 
 
 def _renamed(carried: Mapping[Port, float], names: Mapping[Port, Port]) -> dict[Port, float]:

@@ -173,8 +173,8 @@ class Progress(NamedTuple):
             entries_s: when each member entered; also the result for a member without messages.
         """
         through_s = np.reshape(column(self.tables.members, "finish_s"), (-1, len(entries_s)))
-        found: Amounts = np.maximum(entries_s, through_s.max(axis=0, initial=0.0))
-        return found
+        finish_s: Amounts = np.maximum(entries_s, through_s.max(axis=0, initial=0.0))
+        return finish_s
 
     def last_entries(self, number: int, times: int) -> list[Amounts]:
         """Returns when the members of a round entered its last three repetitions, in order.
@@ -200,18 +200,18 @@ def begun(plan: CollectivePlan, entries_s: Amounts | None = None) -> Progress:
         entries_s: when each member enters, seconds; all at 0 by default.
     """
     p, parts = len(plan.ranks), plan.pattern.parts
-    rounds = [one for own in parts for one in own]
-    sizes = [len(one.sources) for one in rounds]
+    rounds = [round_ for own in parts for round_ in own]
+    sizes = [len(round_.sources) for round_ in rounds]
     first = np.repeat([part * p for part, own in enumerate(parts) for _ in own], sizes).astype(np.int64)
     number = np.repeat(np.arange(len(rounds)), sizes)
     none: Numbers = np.zeros(0, dtype=np.int64)
     source, target = (
         first + np.concatenate([none, *ends])
-        for ends in ([one.sources for one in rounds], [one.targets for one in rounds])
+        for ends in ([round_.sources for round_ in rounds], [round_.targets for round_ in rounds])
     )
-    ahead = np.repeat([one.times if one.buffered else 1 for one in rounds], sizes).astype(np.int64)
-    nbytes = np.concatenate([np.zeros(0), *(one.nbytes for one in rounds)])
-    adding_s = nbytes * np.repeat([plan.reduce_s_per_byte if one.reduces else 0.0 for one in rounds], sizes)
+    ahead = np.repeat([round_.times if round_.buffered else 1 for round_ in rounds], sizes).astype(np.int64)
+    nbytes = np.concatenate([np.zeros(0), *(round_.nbytes for round_ in rounds)])
+    adding_s = nbytes * np.repeat([plan.reduce_s_per_byte if round_.reduces else 0.0 for round_ in rounds], sizes)
     messages = records(
         Message, round=number, source=source, target=target, due=np.cumsum(ahead) - ahead, ahead=ahead, nbytes=nbytes,
         adding_s=adding_s,
@@ -221,7 +221,9 @@ def begun(plan: CollectivePlan, entries_s: Amounts | None = None) -> Progress:
     order = np.lexsort((message, turn, member))
     member, turn = member[order], turn[order]
     begins = np.flatnonzero(np.r_[True, (np.diff(member) != 0) | (np.diff(turn) != 0)][: len(member)])
-    facts = np.array([(one.times, one.buffered, one.blocking) for one in rounds], dtype=np.int64).reshape(-1, 3)
+    facts = np.array([(round_.times, round_.buffered, round_.blocking) for round_ in rounds], dtype=np.int64).reshape(
+        -1, 3
+    )
     times, buffered, blocking = facts[turn[begins]].T
     own = np.searchsorted(member[begins], np.arange(p * len(parts) + 1))
     tables = PatternTables(
@@ -419,7 +421,7 @@ def _own_network(plan: CollectivePlan, capacity: Mapping[Port, float]) -> OwnNet
     """
     paths, parts = plan.message_paths, plan.pattern.parts
     path_of = paths.of_message
-    sizes = [len(one.sources) for own in parts for one in own]
+    sizes = [len(round_.sources) for own in parts for round_ in own]
     number = np.repeat(np.arange(len(sizes)), sizes)
     way = np.repeat([part * len(paths.source) for part, own in enumerate(parts) for _ in own], sizes) + path_of
     order = np.lexsort((way, number))

@@ -57,7 +57,7 @@ def alone_s(
     ready = np.zeros(len(plan.ranks)) if entries_s is None else np.asarray(entries_s, dtype=float)
     if not plan.pattern.parts:
         return ready + plan.base_s
-    through_s: Amounts = np.max([_group_s(one, fabric, ready, compiled) for one in _apart(plan)], axis=0)
+    through_s: Amounts = np.max([_group_s(group, fabric, ready, compiled) for group in _apart(plan)], axis=0)
     return through_s + plan.base_s
 
 
@@ -80,19 +80,19 @@ def messages_needed(plan: CollectivePlan) -> int:
 
     If some messages share a port, all do not have to be looked up.
     """
-    if len(plan.pattern.parts) == 1 and sum(len(one.sources) for one in plan.pattern.parts[0]) > SEVERAL:
+    if len(plan.pattern.parts) == 1 and sum(len(round_.sources) for round_ in plan.pattern.parts[0]) > SEVERAL:
         some = tuple(
-            replace(one, sources=one.sources[:SOME], targets=one.targets[:SOME], nbytes=one.nbytes[:SOME])
-            for one in plan.pattern.parts[0]
+            replace(round_, sources=round_.sources[:SOME], targets=round_.targets[:SOME], nbytes=round_.nbytes[:SOME])
+            for round_ in plan.pattern.parts[0]
         )
         sample = replace(plan, pattern=Pattern((some,)))
         if not _exclusive(sample.pattern, sample.message_paths):
-            return sum(len(one.sources) * min(one.times, ENOUGH) for one in plan.pattern.parts[0])
+            return sum(len(round_.sources) * min(round_.times, ENOUGH) for round_ in plan.pattern.parts[0])
     return sum(
         len(round_.sources) * min(round_.times, ENOUGH)
-        for one in _apart(plan)
-        if len(one.pattern.parts) > 1 or not _exclusive(one.pattern, one.message_paths)
-        for part in one.pattern.parts
+        for group in _apart(plan)
+        if len(group.pattern.parts) > 1 or not _exclusive(group.pattern, group.message_paths)
+        for part in group.pattern.parts
         for round_ in part
     )
 
@@ -107,12 +107,12 @@ def settles(rounds: Rounds, rows: Sequence[tuple[Amounts, Amounts]], reduce_s_pe
         rows: for each round, the seconds that its messages need on the ports, and their latencies.
         reduce_s_per_byte: the seconds to add a byte.
     """
-    ready = np.zeros(max(int(max(one.sources.max(), one.targets.max())) for one in rounds) + 1)
-    for one, row in zip(rounds, rows, strict=True):
-        before = recurrence((replace(one, times=min(one.times, ENOUGH)),), (row,), ready, reduce_s_per_byte)
-        if one.times > ENOUGH:
-            ready = recurrence((replace(one, times=1),), (row,), before, reduce_s_per_byte)
-            members = np.union1d(one.sources, one.targets)
+    ready = np.zeros(max(int(max(round_.sources.max(), round_.targets.max())) for round_ in rounds) + 1)
+    for round_, row in zip(rounds, rows, strict=True):
+        before = recurrence((replace(round_, times=min(round_.times, ENOUGH)),), (row,), ready, reduce_s_per_byte)
+        if round_.times > ENOUGH:
+            ready = recurrence((replace(round_, times=1),), (row,), before, reduce_s_per_byte)
+            members = np.union1d(round_.sources, round_.targets)
             if _shift((ready - before)[members]) is None:
                 return False
         else:
@@ -126,8 +126,8 @@ def _group_s(plan: CollectivePlan, fabric: Fabric, ready: Amounts, compiled: boo
         with np.errstate(divide="ignore"):  # without ports, only the limit counts
             rates = np.minimum(paths.limit_bytes_per_s, 1.0 / paths.most(1.0 / paths.capacities(fabric.capacity)))
         rows = [
-            (one.nbytes / rates[path], paths.latency_s[path])
-            for one, path in zip(plan.pattern.parts[0], paths.of[0], strict=True)
+            (round_.nbytes / rates[path], paths.latency_s[path])
+            for round_, path in zip(plan.pattern.parts[0], paths.of[0], strict=True)
         ]
         return recurrence(plan.pattern.parts[0], rows, ready, plan.reduce_s_per_byte)
     return _shortened(plan, fabric, ready, compiled)
@@ -159,13 +159,13 @@ def _apart(plan: CollectivePlan) -> list[CollectivePlan]:
 
 def _exclusive(pattern: Pattern, paths: MessagePaths) -> bool:
     """Returns whether no two messages can share a port."""
-    for one in pattern.parts[0]:
-        if not (_once(one.sources) and _once(one.targets)):
+    for round_ in pattern.parts[0]:
+        if not (_once(round_.sources) and _once(round_.targets)):
             return False
     path = np.repeat(np.arange(len(paths.source)), paths.hops)
     buffered = np.zeros(len(paths.source), dtype=bool)
-    for one, numbers in zip(pattern.parts[0], paths.of[0], strict=True):
-        buffered[numbers] |= one.buffered
+    for round_, numbers in zip(pattern.parts[0], paths.of[0], strict=True):
+        buffered[numbers] |= round_.buffered
     several_receivers = _several(paths.passes, paths.target[path], len(paths.ports))
     several_receivers[paths.passes[buffered[path]]] = True
     return not (several_receivers & _several(paths.passes, paths.source[path], len(paths.ports))).any()
@@ -175,9 +175,9 @@ def _several(ports: Numbers, places: Numbers, number: int) -> NDArray[np.bool_]:
     """Returns for each port whether more than one place uses it."""
     known = np.zeros(number, dtype=np.int64)
     known[ports] = places
-    found = np.zeros(number, dtype=bool)
-    found[ports[known[ports] != places]] = True
-    return found
+    shared = np.zeros(number, dtype=bool)
+    shared[ports[known[ports] != places]] = True
+    return shared
 
 
 def recurrence(
@@ -194,26 +194,28 @@ def recurrence(
         ready: when each rank enters, seconds.
         reduce_s_per_byte: γ, the seconds to add a byte.
     """
-    for one, (passing, latency) in zip(rounds, rows, strict=True):
-        after = reduce_s_per_byte * one.nbytes if one.reduces else 0.0
-        once = _once(one.sources) and _once(one.targets)
-        all_in = once and len(one.sources) == len(ready)
-        left = one.times
-        if one.buffered and all_in and left * len(ready) > MANY_STEPS:
-            later_s = _in_closed_form(one, passing, latency, after, ready)
+    for round_, (passing, latency) in zip(rounds, rows, strict=True):
+        after = reduce_s_per_byte * round_.nbytes if round_.reduces else 0.0
+        once = _once(round_.sources) and _once(round_.targets)
+        all_in = once and len(round_.sources) == len(ready)
+        left = round_.times
+        if round_.buffered and all_in and left * len(ready) > MANY_STEPS:
+            later_s = _in_closed_form(round_, passing, latency, after, ready)
             ready, left = (ready, left) if later_s is None else (later_s, 0)
         while left:
-            start = ready[one.sources] if one.buffered else np.maximum(ready[one.sources], ready[one.targets])
+            start = (
+                ready[round_.sources] if round_.buffered else np.maximum(ready[round_.sources], ready[round_.targets])
+            )
             through = start + passing
             arrival = through + latency
-            taken = np.maximum(arrival, ready[one.targets]) + after
+            taken = np.maximum(arrival, ready[round_.targets]) + after
             later = ready.copy()
             if once:  # a rank is done when it has sent and received
-                later[one.sources] = arrival if one.blocking else through
-                later[one.targets] = np.maximum(later[one.targets], taken)
+                later[round_.sources] = arrival if round_.blocking else through
+                later[round_.targets] = np.maximum(later[round_.targets], taken)
             else:
-                np.maximum.at(later, one.sources, arrival if one.blocking else through)
-                np.maximum.at(later, one.targets, taken)
+                np.maximum.at(later, round_.sources, arrival if round_.blocking else through)
+                np.maximum.at(later, round_.targets, taken)
             left -= 1
             if left and all_in and (step := _shift(later - ready)) is not None:
                 later += left * step
@@ -223,14 +225,14 @@ def recurrence(
 
 
 def _in_closed_form(
-    one: Round, passing: Amounts, latency: Amounts, after: Amounts | float, ready: Amounts
+    round_: Round, passing: Amounts, latency: Amounts, after: Amounts | float, ready: Amounts
 ) -> Amounts | None:
     """Returns when each rank is done with all repetitions of a buffered round, see `repeated`."""
-    stay, step, following = np.empty_like(ready), np.empty_like(ready), np.empty_like(one.sources)
-    stay[one.sources] = passing + latency if one.blocking else passing
-    stay[one.targets] = np.maximum(stay[one.targets], after)
-    step[one.sources], following[one.sources] = passing + latency + after, one.targets
-    return repeated(following, ready, stay, step, one.times)
+    stay, step, following = np.empty_like(ready), np.empty_like(ready), np.empty_like(round_.sources)
+    stay[round_.sources] = passing + latency if round_.blocking else passing
+    stay[round_.targets] = np.maximum(stay[round_.targets], after)
+    step[round_.sources], following[round_.sources] = passing + latency + after, round_.targets
+    return repeated(following, ready, stay, step, round_.times)
 
 
 def _once(places: Places) -> bool:
@@ -274,12 +276,12 @@ def repeated(next_place: Places, ready: Amounts, stay: Amounts, step: Amounts, t
     rings = _rings(next_place)
     if len(values) > MOST_VALUES or rings is None or times != rings.shape[1] - 1:
         return None
-    found = ready.copy()
+    after = ready.copy()
     together = max(1, AT_ONCE // rings.shape[1])
     for low in range(0, len(rings), together):
         own = rings[low : low + together]
-        found[own] = _around(ready[own], stay[own], step[own])
-    return found
+        after[own] = _around(ready[own], stay[own], step[own])
+    return after
 
 
 def _rings(next_place: Places) -> Places | None:
@@ -334,8 +336,8 @@ def _around(ready: Amounts, stay: Amounts, step: Amounts) -> Amounts:
 
 def _suffix(values: Amounts) -> Amounts:
     """Returns the maximum from each column to the last one; −∞ for one more column."""
-    found = np.maximum.accumulate(values[:, ::-1], axis=1)[:, ::-1]
-    return np.concatenate((found, np.full((len(values), 1), -np.inf)), axis=1)
+    highest = np.maximum.accumulate(values[:, ::-1], axis=1)[:, ::-1]
+    return np.concatenate((highest, np.full((len(values), 1), -np.inf)), axis=1)
 
 
 # --- message by message ----------------------------------------------------------------------------------------------
@@ -344,10 +346,12 @@ def _suffix(values: Amounts) -> Amounts:
 def _shortened(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts, compiled: bool | None) -> Amounts:
     times = SHORT
     while True:
-        parts = tuple(tuple(replace(one, times=min(one.times, times)) for one in part) for part in plan.pattern.parts)
+        parts = tuple(
+            tuple(replace(round_, times=min(round_.times, times)) for round_ in part) for part in plan.pattern.parts
+        )
         shorter = replace(plan, pattern=Pattern(parts))
         end = simulate_alone(shorter, fabric, begun(shorter, entries_s), compiled=compiled)
-        if all(one.times <= times for part in plan.pattern.parts for one in part):
+        if all(round_.times <= times for part in plan.pattern.parts for round_ in part):
             return end.finish_s(entries_s)
         if (left_out := _left_out(plan, end, times)) is not None:
             return end.finish_s(entries_s) + left_out
@@ -356,7 +360,7 @@ def _shortened(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts, compile
 
 def _left_out(plan: CollectivePlan, end: Progress, times: int) -> float | None:
     """Returns the seconds that the omitted repetitions add for every rank; None if they are not known yet."""
-    shapes = {tuple(one.times for one in part) for part in plan.pattern.parts}
+    shapes = {tuple(round_.times for round_ in part) for part in plan.pattern.parts}
     if len(shapes) > 1:
         return None
     length, later_s = len(plan.pattern.parts[0]), 0.0
@@ -378,10 +382,10 @@ def _left_out(plan: CollectivePlan, end: Progress, times: int) -> float | None:
 def _bound(rounds: Rounds, plan: CollectivePlan) -> bool:
     """Returns whether messages connect every rank, directly or indirectly, to the ranks of the last of these rounds."""
     tied = {*rounds[-1].sources.tolist(), *rounds[-1].targets.tolist()}
-    for one in reversed(rounds[:-1]):
+    for round_ in reversed(rounds[:-1]):
         if len(tied) == len(plan.ranks):
             return True
-        for source, target in zip(one.sources.tolist(), one.targets.tolist(), strict=True):
+        for source, target in zip(round_.sources.tolist(), round_.targets.tolist(), strict=True):
             if source in tied or target in tied:
                 tied |= {source, target}
     return len(tied) == len(plan.ranks)

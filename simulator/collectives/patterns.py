@@ -70,12 +70,12 @@ class Pattern:
     @property
     def messages(self) -> int:
         """The total number of messages."""
-        return sum(len(one.sources) * one.times for part in self.parts for one in part)
+        return sum(len(round_.sources) * round_.times for part in self.parts for round_ in part)
 
     @property
     def largest(self) -> float:
         """The bytes of the largest message."""
-        return max((float(one.nbytes.max(initial=0.0)) for part in self.parts for one in part), default=0.0)
+        return max((float(round_.nbytes.max(initial=0.0)) for part in self.parts for round_ in part), default=0.0)
 
 
 def one_round(pairs: Sequence[tuple[int, int]], nbytes: float, reduces: bool = False, blocking: bool = False) -> Round:
@@ -96,9 +96,9 @@ def side_by_side(lists: Sequence[Rounds]) -> Rounds:
     return tuple(
         replace(
             rounds[0],
-            sources=np.concatenate([one.sources for one in rounds]),
-            targets=np.concatenate([one.targets for one in rounds]),
-            nbytes=np.concatenate([one.nbytes for one in rounds]),
+            sources=np.concatenate([round_.sources for round_ in rounds]),
+            targets=np.concatenate([round_.targets for round_ in rounds]),
+            nbytes=np.concatenate([round_.nbytes for round_ in rounds]),
         )
         for rounds in zip(*lists, strict=True)
     )
@@ -112,7 +112,7 @@ def among(places: Sequence[int], rounds: Rounds) -> Rounds:
         rounds: the rounds.
     """
     at = np.array(places, dtype=np.int64)
-    return tuple(replace(one, sources=at[one.sources], targets=at[one.targets]) for one in rounds)
+    return tuple(replace(round_, sources=at[round_.sources], targets=at[round_.targets]) for round_ in rounds)
 
 
 # --- rings -----------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def halving_doubling(p: int, nbytes: float) -> Rounds:
 
     def inner(power: int, steps: int) -> Rounds:
         halving = _halving(power, steps, nbytes)
-        return halving + tuple(replace(one, reduces=False) for one in reversed(halving))
+        return halving + tuple(replace(round_, reduces=False) for round_ in reversed(halving))
 
     return _folded(p, nbytes, inner)
 
@@ -284,8 +284,8 @@ def two_level(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
         )
         gather = side_by_side([among(node, ring_all_gather(size, nbytes)) for node in nodes])
         return scatter + between + gather
-    up = [one for node in nodes for one in among(node, binomial_reduce(len(node), nbytes))]
-    down = [one for node in nodes for one in among(node, binomial_broadcast(len(node), nbytes))]
+    up = [round_ for node in nodes for round_ in among(node, binomial_reduce(len(node), nbytes))]
+    down = [round_ for node in nodes for round_ in among(node, binomial_broadcast(len(node), nbytes))]
     return (*up, *among([node[0] for node in nodes], ring_all_reduce(len(nodes), nbytes)), *down)
 
 
@@ -318,8 +318,8 @@ def levels(nodes: Sequence[Sequence[int]], nbytes: float) -> tuple[Rounds, Round
         nodes: the places on each node; the first is its leader.
         nbytes: bytes of one rank's vector.
     """
-    up = [one for node in nodes for one in among(node, binomial_reduce(len(node), nbytes))]
-    down = [one for node in nodes for one in among(node, binomial_broadcast(len(node), nbytes))]
+    up = [round_ for node in nodes for round_ in among(node, binomial_reduce(len(node), nbytes))]
+    down = [round_ for node in nodes for round_ in among(node, binomial_broadcast(len(node), nbytes))]
     return (*up, *down), among([node[0] for node in nodes], tree_all_reduce(len(nodes), nbytes))
 
 
@@ -445,17 +445,17 @@ def joined(chains: Chains) -> tuple[list[int], list[int]]:
     >>> joined([(0, 1), (3, 2)])
     ([-1, 0, 3, 0], [3, 0, 3, -1])
     """
-    one, other = two_trees(len(chains))
+    first_tree, second_tree = two_trees(len(chains))
     places = 1 + max(max(chain) for chain in chains)
-    found = []
-    for tree in (one, other):
+    trees = []
+    for tree in (first_tree, second_tree):
         parents = [-1] * places
         for node, line in enumerate(chains):
             parents[line[0]] = -1 if tree[node] < 0 else chains[tree[node]][0]
             for below, above in zip(line[1:], line, strict=False):
                 parents[below] = above
-        found.append(parents)
-    return found[0], found[1]
+        trees.append(parents)
+    return trees[0], trees[1]
 
 
 def two_trees(p: int) -> tuple[list[int], list[int]]:
@@ -464,12 +464,12 @@ def two_trees(p: int) -> tuple[list[int], list[int]]:
     >>> two_trees(4)
     ([-1, 2, 0, 2], [1, 3, 1, -1])
     """
-    one = [_parent(p, place) for place in range(p)]
+    first_tree = [_parent(p, place) for place in range(p)]
     names = [(place + 1) % p if p % 2 else p - 1 - place for place in range(p)]
-    other = [-1] * p
-    for place, up in enumerate(one):
-        other[names[place]] = names[up] if up >= 0 else -1
-    return one, other
+    second_tree = [-1] * p
+    for place, up in enumerate(first_tree):
+        second_tree[names[place]] = names[up] if up >= 0 else -1
+    return first_tree, second_tree
 
 
 def _parent(p: int, place: int) -> int:
@@ -541,7 +541,7 @@ def _parts(*parts: Rounds) -> Pattern:
 
 def _ring(s: Setting, ring: Callable[[int, float], Rounds]) -> Pattern:
     if s.channels:
-        return _parts(*(among(one.order, ring(s.p, s.nbytes * one.share)) for one in s.channels))
+        return _parts(*(among(channel.order, ring(s.p, s.nbytes * channel.share)) for channel in s.channels))
     rounds = ring(s.p, s.nbytes)
     return _parts(among(s.order, rounds) if s.order else rounds)
 
@@ -550,7 +550,7 @@ def _double_tree(s: Setting) -> Pattern:
     nodes = s.nodes or tuple((place,) for place in range(s.p))
     rings = s.channels or (Channel(s.order or tuple(chain.from_iterable(nodes)), 1.0),)
     cuts = list(pairwise(accumulate(map(len, nodes), initial=0)))  # a ring visits the nodes in their order
-    channels = [([one.order[first:last] for first, last in cuts], one.share) for one in rings]
+    channels = [([ring.order[first:last] for first, last in cuts], ring.share) for ring in rings]
     return _parts(double_tree(channels, s.nbytes, s.chunk_bytes))
 
 

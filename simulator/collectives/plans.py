@@ -42,7 +42,7 @@ class MessagePaths:
     @cached_property
     def of_message(self) -> Numbers:
         """The number of each message's path, in the order of parts and rounds."""
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(one for part in self.of for one in part)])
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(numbers for part in self.of for numbers in part)])
 
     @cached_property
     def hops(self) -> Numbers:
@@ -75,10 +75,10 @@ class MessagePaths:
 
     def most(self, of_ports: Amounts) -> Amounts:
         """Returns the maximum over the ports of each path, given a value of each port; 0 for a path without ports."""
-        found = np.zeros(len(self.source))
+        most = np.zeros(len(self.source))
         if len(some := np.flatnonzero(self.hops)):
-            found[some] = np.maximum.reduceat(of_ports[self.passes], self.first[some])
-        return found
+            most[some] = np.maximum.reduceat(of_ports[self.passes], self.first[some])
+        return most
 
 
 def find_paths(pattern: Pattern, ranks: tuple[Rank, ...], find: FindPaths) -> MessagePaths:
@@ -89,13 +89,17 @@ def find_paths(pattern: Pattern, ranks: tuple[Rank, ...], find: FindPaths) -> Me
         ranks: the rank at each place of the group.
         find: returns the paths of messages.
     """
-    rounds = [one for part in pattern.parts for one in part]
-    ends = np.concatenate([np.zeros(0, dtype=np.int64), *(one.sources * len(ranks) + one.targets for one in rounds)])
-    sizes, size_of = np.unique(np.concatenate([np.zeros(0), *(one.nbytes for one in rounds)]), return_inverse=True)
+    rounds = [round_ for part in pattern.parts for round_ in part]
+    ends = np.concatenate(
+        [np.zeros(0, dtype=np.int64), *(round_.sources * len(ranks) + round_.targets for round_ in rounds)]
+    )
+    sizes, size_of = np.unique(
+        np.concatenate([np.zeros(0), *(round_.nbytes for round_ in rounds)]), return_inverse=True
+    )
     keys, path_of = np.unique(ends * max(len(sizes), 1) + size_of, return_inverse=True)
     pairs, kinds = np.divmod(keys, max(len(sizes), 1))
     source, target = np.divmod(pairs, len(ranks))
-    cuts = iter(np.split(path_of, np.cumsum([len(one.sources) for one in rounds])[:-1]) if rounds else ())
+    cuts = iter(np.split(path_of, np.cumsum([len(round_.sources) for round_ in rounds])[:-1]) if rounds else ())
     of = tuple(tuple(next(cuts) for _ in part) for part in pattern.parts)
     members = np.array(ranks, dtype=np.int64)
     table = find(members[source], members[target], sizes[kinds])

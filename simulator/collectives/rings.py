@@ -60,7 +60,7 @@ class Layout:
     @cached_property
     def nodes(self) -> Nodes:
         """The places of each node in the order of its own best ring."""
-        found = list(self._nodes)
+        ordered = list(self._nodes)
         for size in {len(places) for places in self._nodes} - {1, 2, 3}:
             own = [number for number, places in enumerate(self._nodes) if len(places) == size]
             orders: dict[bytes, Cycle] = {}
@@ -69,8 +69,8 @@ class Layout:
                 for number, matrix in zip(numbers, rates, strict=True):
                     if (key := matrix.tobytes()) not in orders:
                         orders[key] = widest_cycle(tuple(map(tuple, _with_diagonal(matrix).tolist())))
-                    found[number] = tuple(self._nodes[number][at] for at in orders[key])
-        return tuple(found)
+                    ordered[number] = tuple(self._nodes[number][at] for at in orders[key])
+        return tuple(ordered)
 
     @cached_property
     def nvlinks(self) -> tuple[bool, bool]:
@@ -79,9 +79,9 @@ class Layout:
         Of the nodes with as many places, the first is looked at.
         """
         firsts = {len(places): np.array(places) for places in reversed(self.nodes) if len(places) > 1}
-        found = [self._probes.find(places, np.roll(places, -1)) for places in firsts.values()]
-        nvlink = bool(found) and all(bool(paths.nvlink.all()) for paths in found)
-        return nvlink, nvlink and all(bool((paths.hops > 1).all()) for paths in found)
+        paths_of = [self._probes.find(places, np.roll(places, -1)) for places in firsts.values()]
+        nvlink = bool(paths_of) and all(bool(paths.nvlink.all()) for paths in paths_of)
+        return nvlink, nvlink and all(bool((paths.hops > 1).all()) for paths in paths_of)
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ class Layout:
         count = max(map(len, several), default=1)
         loads, cuts, orders = np.zeros(0), Counter[int](), []
         for channel in range(count):
-            order, loads = self._around(tuple(one[channel % len(one)] for one in several), loads, cuts)
+            order, loads = self._around(tuple(cycles[channel % len(cycles)] for cycles in several), loads, cuts)
             orders.append(order)
         return self._shared(list(dict.fromkeys(orders)))
 
@@ -103,12 +103,12 @@ class Layout:
         """Returns the paths between each two places of nodes of one size, from each place to all others in order."""
         places = np.array(nodes)
         g = places.shape[1]
-        one, other = np.nonzero(~np.eye(g, dtype=bool))
-        return self._probes.find(places[:, one].ravel(), places[:, other].ravel())
+        source, to = np.nonzero(~np.eye(g, dtype=bool))
+        return self._probes.find(places[:, source].ravel(), places[:, to].ravel())
 
     def _cycles(self) -> list[list[tuple[int, ...]]]:
         """Returns the cycles through each node that parallel rings may use, at least one for each way out of it."""
-        found: list[list[tuple[int, ...]]] = [[] for _ in self._nodes]
+        cycles_of: list[list[tuple[int, ...]]] = [[] for _ in self._nodes]
         for size in {len(places) for places in self._nodes if 3 <= len(places) <= LARGEST}:
             own = [number for number, places in enumerate(self._nodes) if len(places) == size]
             cycles: dict[bytes, list[Cycle]] = {}
@@ -119,11 +119,11 @@ class Layout:
                     if (key := matrix.tobytes()) not in cycles:
                         both = disjoint_cycles(_lanes(_with_diagonal(matrix)))
                         cycles[key] = [way for cycle in both for way in (cycle, cycle[::-1])]
-                    found[number] = [tuple(self._nodes[number][at] for at in cycle) for cycle in cycles[key]]
+                    cycles_of[number] = [tuple(self._nodes[number][at] for at in cycle) for cycle in cycles[key]]
         exits = self._exits() if len(self._nodes) > 1 else [1]
         return [
-            (one or [places]) * -(-ways // max(1, len(one)))
-            for one, places, ways in zip(found, self.nodes, exits, strict=True)
+            (own_cycles or [places]) * -(-ways // max(1, len(own_cycles)))
+            for own_cycles, places, ways in zip(cycles_of, self.nodes, exits, strict=True)
         ]
 
     def _exits(self) -> list[int]:
@@ -138,8 +138,8 @@ class Layout:
         slowest, widths = paths.slowest_ports()
         pairs, at = np.unique(np.stack((node, slowest)), axis=1, return_index=True)
         shares = np.rint(widths[at] / np.maximum(paths.limit_bytes_per_s[at], TINY))
-        found: list[int] = np.bincount(pairs[0], np.clip(shares, 1, sizes[pairs[0]]), len(sizes)).astype(int).tolist()
-        return found
+        counts: list[int] = np.bincount(pairs[0], np.clip(shares, 1, sizes[pairs[0]]), len(sizes)).astype(int).tolist()
+        return counts
 
     def _around(
         self, cycles: Nodes, loads: Amounts, cuts: Counter[int] | None = None
@@ -160,18 +160,18 @@ class Layout:
         sizes = np.array([len(cycle) for cycle in cycles])
         starts, places = np.cumsum(sizes) - sizes, np.fromiter(chain.from_iterable(cycles), np.int64)
         used = Counter[int]() if cuts is None else cuts
-        found: list[tuple[float, ProbedPaths]] = []
+        tried: list[tuple[float, ProbedPaths]] = []
         for cut in range(int(sizes.max())):
             begins, ends = places[starts + cut % sizes], places[starts + (cut - 1) % sizes]
             exits = self._probes.find(ends, np.roll(begins, -1))
             known = np.pad(loads, (0, max(0, exits.known - len(loads))))
             cost = float(np.sum((1 + known[exits.passes]) / np.maximum(exits.capacity, TINY)))
-            found.append((cost, exits))
-        least = min(cost for cost, _ in found) * (1 + 1e-9)
-        cheap = [cut for cut, (cost, _) in enumerate(found) if cost <= least]
-        alike = len(cheap) == len(found)  # as where all places of a node use the same cables
+            tried.append((cost, exits))
+        least = min(cost for cost, _ in tried) * (1 + 1e-9)
+        cheap = [cut for cut, (cost, _) in enumerate(tried) if cost <= least]
+        alike = len(cheap) == len(tried)  # as where all places of a node use the same cables
         cut = min(cheap, key=lambda position: used[position]) if alike else cheap[0]
-        exits = found[cut][1]
+        exits = tried[cut][1]
         used[cut] += 1
         loads = np.pad(loads, (0, max(0, exits.known - len(loads))))
         np.add.at(loads, exits.passes, 1)
@@ -202,9 +202,9 @@ def _blocks(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
 def _with_diagonal(rows: Amounts) -> Amounts:
     """Returns a square matrix whose diagonal is 0, given the other entries of each row."""
     g = len(rows)
-    found = np.zeros((g, g))
-    found[~np.eye(g, dtype=bool)] = rows.ravel()
-    return found
+    square = np.zeros((g, g))
+    square[~np.eye(g, dtype=bool)] = rows.ravel()
+    return square
 
 
 def _lanes(rates: Amounts) -> Lanes:
@@ -244,10 +244,10 @@ class ProbedPaths:
     @property
     def rates(self) -> Amounts:
         """The bandwidth of each path."""
-        found = self.limit_bytes_per_s.copy()
+        rates = self.limit_bytes_per_s.copy()
         if len(some := np.flatnonzero(self.hops)):
-            found[some] = np.minimum(found[some], np.minimum.reduceat(self.capacity, self.first[some]))
-        return found
+            rates[some] = np.minimum(rates[some], np.minimum.reduceat(self.capacity, self.first[some]))
+        return rates
 
     def slowest_ports(self) -> tuple[Numbers, Amounts]:
         """Returns the number of the slowest port of each path, the first one of equals, and its bytes per second."""
@@ -276,16 +276,16 @@ class Probes:
             ones: the first place of each pair.
             others: the last place of each pair.
         """
-        found = self._fabric.paths(self._ranks[ones], self._ranks[others], np.full(len(ones), PROBE_BYTES))
-        used, again = np.unique(found.passes, return_inverse=True)
-        names, capacity = found.names(used), self._fabric.mean_capacity
+        paths = self._fabric.paths(self._ranks[ones], self._ranks[others], np.full(len(ones), PROBE_BYTES))
+        used, again = np.unique(paths.passes, return_inverse=True)
+        names, capacity = paths.names(used), self._fabric.mean_capacity
         number = np.array([self._numbers.setdefault(port, len(self._numbers)) for port in names], dtype=np.int64)
         return ProbedPaths(
-            first=found.first,
+            first=paths.first,
             passes=number[again],
             capacity=np.array([capacity[port] for port in names], dtype=float)[again],
-            limit_bytes_per_s=found.limit_bytes_per_s,
-            nvlink=found.medium == SLOWNESS.index("nvlink"),
+            limit_bytes_per_s=paths.limit_bytes_per_s,
+            nvlink=paths.medium == SLOWNESS.index("nvlink"),
             known=len(self._numbers),
         )
 
@@ -344,9 +344,9 @@ def disjoint_cycles(lanes: Lanes) -> tuple[Cycle, ...]:
     if not 3 <= g <= LARGEST or not most:
         return ()
     for cycle in islice(cycles(lanes), FEWER):
-        found = (cycle, *disjoint_cycles(_without(lanes, cycle)))
-        if len(found) > len(best):
-            best = found
+        disjoint = (cycle, *disjoint_cycles(_without(lanes, cycle)))
+        if len(disjoint) > len(best):
+            best = disjoint
         if len(best) >= most:
             break
     return best
@@ -354,7 +354,7 @@ def disjoint_cycles(lanes: Lanes) -> tuple[Cycle, ...]:
 
 def _without(lanes: Lanes, cycle: Cycle) -> Lanes:
     left = [list(row) for row in lanes]
-    for one, other in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
-        left[one][other] -= 1
-        left[other][one] -= 1
+    for place, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+        left[place][following] -= 1
+        left[following][place] -= 1
     return tuple(map(tuple, left))

@@ -89,12 +89,12 @@ def slots(kind: str, places: Sequence[int], nbytes: float, root: int, seats: Seq
         case "AllGather":
             return everyone(COPY * nbytes / p), meet, everyone(COPY * nbytes, nbytes / p)
         case "Reduce":
-            told = one_round([(place, root) for place in others], 0.0)
-            return everyone(COPY * nbytes), told, access({root: adding(p) * nbytes}, others, nbytes)
+            notices = one_round([(place, root) for place in others], 0.0)
+            return everyone(COPY * nbytes), notices, access({root: adding(p) * nbytes}, others, nbytes)
         case "Broadcast":
-            told, first = one_round([(root, place) for place in others], 0.0), min(nbytes, PIECE_BYTES)
+            notices, first = one_round([(root, place) for place in others], 0.0), min(nbytes, PIECE_BYTES)
             reads = dict.fromkeys(others, COPY * nbytes) | ({root: COPY * (nbytes - first)} if nbytes > first else {})
-            return access({root: COPY * first}), told, access(reads, [root], nbytes)
+            return access({root: COPY * first}), notices, access(reads, [root], nbytes)
         case _:
             return (meet,)
 

@@ -88,7 +88,7 @@ def patterns_of(library: Library) -> list[str]:
 
 def available(protocols: Sequence[Protocol], patterns: Sequence[str]) -> list[str]:
     """Returns the patterns that have a protocol of their own, or one for all."""
-    known = {one.algorithm for one in protocols}
+    known = {protocol.algorithm for protocol in protocols}
     return [name for name in patterns if {"any", PROTOCOL_OF.get(name, name)} & known]
 
 
@@ -100,11 +100,11 @@ class Way:
 
     def of(self, nbytes: float) -> Protocol:
         """Returns the protocol of a message of `nbytes` bytes."""
-        return next(one for one in self.protocols if one.from_bytes <= nbytes < one.below_bytes)
+        return next(protocol for protocol in self.protocols if protocol.from_bytes <= nbytes < protocol.below_bytes)
 
     def name(self, pattern: Pattern) -> str:
         """Returns the names of the protocols that the messages of a pattern use, for the smallest messages first."""
-        sizes = sorted({size for part in pattern.parts for one in part for size in one.nbytes.tolist()})
+        sizes = sorted({size for part in pattern.parts for round_ in part for size in round_.nbytes.tolist()})
         return "+".join(dict.fromkeys(self.of(size).name for size in sizes)) or self.protocols[0].name
 
 
@@ -118,21 +118,21 @@ def ways(protocols: Sequence[Protocol], pattern: str, transport: str, otherwise:
         otherwise: the algorithm whose protocols are used if there are none for the pattern.
     """
     for algorithm in (PROTOCOL_OF.get(pattern, pattern), otherwise):
-        fits = [one for one in protocols if one.algorithm in ("any", algorithm)]
-        fits = [one for one in fits if one.transport == transport] or [one for one in fits if one.transport == "any"]
-        fits = [_in_pattern(one, pattern) for one in fits]
-        whole = [one for one in fits if one.from_bytes == 0 and one.below_bytes == float("inf")]
-        by_size = [one for one in fits if one not in whole]
+        fits = [protocol for protocol in protocols if protocol.algorithm in ("any", algorithm)]
+        fits = [fit for fit in fits if fit.transport == transport] or [fit for fit in fits if fit.transport == "any"]
+        fits = [_in_pattern(fit, pattern) for fit in fits]
+        whole = [fit for fit in fits if fit.from_bytes == 0 and fit.below_bytes == float("inf")]
+        by_size = [fit for fit in fits if fit not in whole]
         if fits:
-            return [Way((one,)) for one in whole] + ([Way(tuple(by_size))] if by_size else [])
+            return [Way((protocol,)) for protocol in whole] + ([Way(tuple(by_size))] if by_size else [])
     return []
 
 
-def _in_pattern(one: Protocol, pattern: str) -> Protocol:
+def _in_pattern(protocol: Protocol, pattern: str) -> Protocol:
     """Returns a protocol as the messages of a pattern use it."""
     if pattern in ONE_WAY:
-        return replace(one, crossing_s=0.0)
-    return replace(one, step_extra_s=one.step_extra_s + one.exchange_s)
+        return replace(protocol, crossing_s=0.0)
+    return replace(protocol, step_extra_s=protocol.step_extra_s + protocol.exchange_s)
 
 
 def governed(
@@ -146,11 +146,13 @@ def governed(
         nbytes: the n of the closed forms.
         nodes: the places of each node; without them, all ranks of a node are taken to send at once.
     """
-    (share,) = {one.data_share(nbytes) for one in way.protocols}  # it is the same for all protocols by size
-    rounds = tuple(tuple(replace(one, nbytes=one.nbytes / share) for one in part) for part in plan.pattern.parts)
-    part_of = _part_of(rounds) if any(one.limit_bytes_per_s < math.inf for one in way.protocols) else {}
+    (share,) = {protocol.data_share(nbytes) for protocol in way.protocols}  # it is the same for all protocols by size
+    rounds = tuple(
+        tuple(replace(round_, nbytes=round_.nbytes / share) for round_ in part) for part in plan.pattern.parts
+    )
+    part_of = _part_of(rounds) if any(protocol.limit_bytes_per_s < math.inf for protocol in way.protocols) else {}
 
-    shared = nodes and any(one.memory_bytes_per_s < math.inf for one in way.protocols)
+    shared = nodes and any(protocol.memory_bytes_per_s < math.inf for protocol in way.protocols)
     beside = MessagesBeside(rounds, plan.ranks, nodes) if shared else None
 
     def find(sources: Numbers, targets: Numbers, sent_bytes: Amounts) -> PathTable:
@@ -162,7 +164,7 @@ def governed(
         pattern=Pattern(rounds),
         find=find,
         reduce_s_per_byte=plan.reduce_s_per_byte * share,
-        base_s=plan.base_s + max(one.base_s for one in way.protocols),
+        base_s=plan.base_s + max(protocol.base_s for protocol in way.protocols),
     )
 
 
@@ -171,15 +173,15 @@ def _part_of(parts: Sequence[Rounds]) -> dict[float, float]:
 
     A library's limit is for all messages of a rank together, such as those of several rings.
     """
-    found: dict[float, float] = {}
+    part_of: dict[float, float] = {}
     for number in range(max(map(len, parts), default=0)):
         now = [rounds[number] for rounds in parts if number < len(rounds)]
-        sources = np.concatenate([one.sources for one in now])
-        nbytes = np.concatenate([one.nbytes for one in now])
+        sources = np.concatenate([round_.sources for round_ in now])
+        nbytes = np.concatenate([round_.nbytes for round_ in now])
         busiest = float(np.bincount(sources, nbytes).max(initial=0.0))
         for size in set(nbytes.tolist()) - {0.0}:
-            found[size] = min(found.get(size, 1.0), size / busiest)
-    return found
+            part_of[size] = min(part_of.get(size, 1.0), size / busiest)
+    return part_of
 
 
 class MessagesBeside:
@@ -197,12 +199,14 @@ class MessagesBeside:
         for number, places in enumerate(nodes):
             node_of[list(places)] = number
         size_of, keys, free = np.array([len(places) for places in nodes], dtype=float), [], []
-        self._sizes = np.unique(np.concatenate([one.nbytes for rounds in parts for one in rounds]))
+        self._sizes = np.unique(np.concatenate([round_.nbytes for rounds in parts for round_ in rounds]))
         for number in range(max(map(len, parts))):
             now = [rounds[number] for rounds in parts if number < len(rounds)]
-            sources, targets = (np.concatenate([getattr(one, of) for one in now]) for of in ("sources", "targets"))
+            sources, targets = (
+                np.concatenate([getattr(round_, of) for round_ in now]) for of in ("sources", "targets")
+            )
             inside = node_of[sources] == node_of[targets]
-            node, nbytes = node_of[sources[inside]], np.concatenate([one.nbytes for one in now])[inside]
+            node, nbytes = node_of[sources[inside]], np.concatenate([round_.nbytes for round_ in now])[inside]
             keys.append(self._keys(self._ranks[sources[inside]], self._ranks[targets[inside]], nbytes))
             free.append((size_of / np.maximum(1, np.bincount(node, minlength=len(nodes))))[node])
         self._known, of_known = np.unique(np.concatenate(keys), return_inverse=True)
@@ -382,12 +386,12 @@ class Tuner:
         self._layouts.clear()
 
     def _picked(self, kind: Kind, group: Group, nbytes: float, root: int) -> CollectivePlan:
-        found = list(self.offers(kind, group, nbytes, root))
-        sizes = {one.label: self._messages(one.plan) for one in found} if len(found) > 1 else {}
+        offers = list(self.offers(kind, group, nbytes, root))
+        sizes = {offer.label: self._messages(offer.plan) for offer in offers} if len(offers) > 1 else {}
         left_out = {label: size for label, size in sizes.items() if size > MOST_MESSAGES}
-        if len(left_out) == len(found):  # then the smallest is used
+        if len(left_out) == len(offers):  # then the smallest is used
             left_out.pop(min(left_out, key=left_out.__getitem__), None)
-        left = [(one, self.predicted_s(one.plan)) for one in found if one.label not in left_out]
+        left = [(offer, self.predicted_s(offer.plan)) for offer in offers if offer.label not in left_out]
         best, seconds = min(left, key=lambda pair: pair[1])
         self.choices[kind, group, nbytes] = Choice(
             kind=kind,
@@ -396,7 +400,7 @@ class Tuner:
             algorithm=best.algorithm,
             protocol=best.protocol,
             predicted_s=seconds,
-            others_s={one.label: predicted_s for one, predicted_s in left if one is not best},
+            others_s={offer.label: predicted_s for offer, predicted_s in left if offer is not best},
             left_out=left_out,
         )
         return best.plan
@@ -404,7 +408,7 @@ class Tuner:
     def _messages(self, plan: CollectivePlan) -> int:
         """Returns about how many messages have to be simulated: all, if repetitions cannot be shortened."""
         few, every = messages_needed(plan), plan.pattern.messages
-        long = any(one.times > ENOUGH for part in plan.pattern.parts for one in part)
+        long = any(round_.times > ENOUGH for part in plan.pattern.parts for round_ in part)
         if not long or few == 0 or not few <= MOST_MESSAGES < every:
             return few
         paths = plan.message_paths
@@ -427,14 +431,14 @@ class Tuner:
         names = ["shared-memory"] if in_node else self._candidates(kind, setting, protocols)
         reduce_s_per_byte = self._fabric.reduce_cost(group.ranks, nbytes, self._library)
         for name in names:
-            one = replace(setting, order=layout.order) if name == "ring" and not self._one_ring else setting
+            adjusted = replace(setting, order=layout.order) if name == "ring" and not self._one_ring else setting
             if name == "double-tree" and self._library.name != "nccl":
-                one = replace(setting, nodes=())  # chains inside nodes and a card for each channel are NCCL's
+                adjusted = replace(setting, nodes=())  # chains inside nodes and a card for each channel are NCCL's
             elif self._one_ring:
                 if name == "ring-channels" and len(names) > 1:
                     continue
             elif name in CHANNELS or (name == "ring" and self._by_channels(kind)):
-                one = replace(setting, channels=layout.channels, chunk_bytes=0.0)
+                adjusted = replace(setting, channels=layout.channels, chunk_bytes=0.0)
                 if name == "ring-channels" and len(layout.channels) == 1 < len(names):
                     continue  # the same as `ring`
             if name == "levels":
@@ -443,7 +447,7 @@ class Tuner:
                 reduce_s_per_byte = self._fabric.reduce_cost(group.ranks, segment, self._library)
             by_slots = name == "shared-memory" and bool(seats)
             plan = CollectivePlan(
-                in_memory(kind, one, seats) if by_slots else build(kind, name, one),
+                in_memory(kind, adjusted, seats) if by_slots else build(kind, name, adjusted),
                 group.ranks,
                 SlotPaths(self._fabric, group.ranks, kind, nbytes).find if by_slots else self._fabric.paths,
                 reduce_s_per_byte,
@@ -531,7 +535,7 @@ class Tuner:
         Each segment pays the latencies of the slower level, and one segment both levels one after the other.
         """
         alone = [replace(plan, pattern=Pattern((part,)), base_s=0.0) for part in plan.pattern.parts]
-        seconds = [self.predicted_s(one) for one in alone]
+        seconds = [self.predicted_s(part) for part in alone]
         slow = seconds.index(max(seconds))
         latency_s = steps_s(alone[slow])
         quick_s = min(seconds) / segments if len(seconds) > 1 else 0.0
@@ -551,7 +555,12 @@ class Tuner:
         with np.errstate(divide="ignore"):  # a broken link takes for ever
             needed = paths.most(1.0 / paths.capacities(self._fabric.mean_capacity))
         moving = float(np.max(np.maximum(needed, 1.0 / paths.limit_bytes_per_s)))
-        each = [float(one.nbytes.max()) * one.times for part in plan.pattern.parts for one in part if one.reduces]
+        each = [
+            float(round_.nbytes.max()) * round_.times
+            for part in plan.pattern.parts
+            for round_ in part
+            if round_.reduces
+        ]
         last = min(segment_bytes, plan.pattern.largest / 2) / sum(each) if sum(each) else 0.0  # of all that is added
         return replace(plan, reduce_s_per_byte=max(0.0, adding - moving) + last * min(adding, moving))
 
@@ -559,8 +568,8 @@ class Tuner:
         """Returns a plan whose steps are all paid before its bytes move, so that they do not overlap."""
 
         def find(sources: Numbers, targets: Numbers, sent_bytes: Amounts) -> PathTable:
-            found = plan.find(sources, targets, sent_bytes)
-            return replace(found, latency_s=np.zeros(len(found.latency_s)))
+            paths = plan.find(sources, targets, sent_bytes)
+            return replace(paths, latency_s=np.zeros(len(paths.latency_s)))
 
         return replace(plan, find=find, base_s=steps_s(plan))
 
@@ -572,12 +581,12 @@ class Tuner:
         Rounds with the same number in all parts are assumed to overlap.
         """
         rows = []
-        for number, (one, path) in enumerate(zip(plan.pattern.parts[part], paths.of[part], strict=True)):
+        for number, (round_, path) in enumerate(zip(plan.pattern.parts[part], paths.of[part], strict=True)):
             of_path = np.zeros(len(paths.source))
             for other, along in zip(plan.pattern.parts, paths.of, strict=True):
                 if number < len(other):
                     np.add.at(of_path, along[number], other[number].nbytes)
             busiest = paths.most(paths.by_port(of_path) / capacity)[path]
-            passing = np.maximum(busiest, one.nbytes / paths.limit_bytes_per_s[path])
+            passing = np.maximum(busiest, round_.nbytes / paths.limit_bytes_per_s[path])
             rows.append((passing, paths.latency_s[path]))
         return rows

@@ -150,13 +150,13 @@ def host_buffers(cluster: Cluster, library: Library, transport: str) -> HostBuff
     if cluster.staging is None or library.through_host == "never":
         return HostBuffers()
     transport = "any" if len(cluster.nodes) == 1 else transport  # no message leaves the node
-    found: dict[Rank, str] = {}
+    buffer_of: dict[Rank, str] = {}
     for rank in map(Rank, range(cluster.workers)):
         if cluster.staging.direct(cluster.device_of(rank), library, transport):
             continue
         if (socket := cluster.socket_of(rank)) is not None:
-            found[rank] = socket
-    return HostBuffers(copied=found) if library.through_host == "copied" else HostBuffers(passed=found)
+            buffer_of[rank] = socket
+    return HostBuffers(copied=buffer_of) if library.through_host == "copied" else HostBuffers(passed=buffer_of)
 
 
 @dataclass(slots=True)
@@ -206,9 +206,9 @@ class GraphFabric:
             rate = cluster.nodes[cluster.node_of(rank)].intra_node_link.bytes_per_s
             self.capacity[f"out of rank {rank}"] = self.capacity[f"into rank {rank}"] = rate
         for connection in cluster.graph.striped().connections:
-            one, other = connection.ends
-            self.capacity[port(one, other)] = connection.bytes_per_s_from(one)
-            self.capacity[port(other, one)] = connection.bytes_per_s_from(other)
+            start, end = connection.ends
+            self.capacity[port(start, end)] = connection.bytes_per_s_from(start)
+            self.capacity[port(end, start)] = connection.bytes_per_s_from(end)
         self.capacity |= {memory_port(node.name): node.memory.bytes_per_s for node in cluster.nodes}
         self._full = dict(self.capacity)
         self.mean_capacity = dict(self.capacity)
@@ -253,9 +253,9 @@ class GraphFabric:
             ends: the two ends of the link.
             rate: the bandwidth as a fraction of the full bandwidth, 0 … 1.
         """
-        for one in both_ways(ends):
-            self.mean_capacity[one] = rate * self._full[one]
-            self.capacity[one] = self.mean_capacity[one] * self._varied.get(one, 1.0)
+        for way in both_ways(ends):
+            self.mean_capacity[way] = rate * self._full[way]
+            self.capacity[way] = self.mean_capacity[way] * self._varied.get(way, 1.0)
 
     def vary(self, ends: tuple[str, str], factor: float) -> None:
         """Sets the factor by which the bandwidth of a link, in both directions, differs from its mean at present.
@@ -264,9 +264,9 @@ class GraphFabric:
             ends: the two ends of the link.
             factor: the factor, above 0.
         """
-        for one in both_ways(ends):
-            self._varied[one] = factor
-            self.capacity[one] = self.mean_capacity[one] * factor
+        for way in both_ways(ends):
+            self._varied[way] = factor
+            self.capacity[way] = self.mean_capacity[way] * factor
 
     def without(self, broken: Iterable[tuple[str, str]]) -> None:
         """Sets the broken links. Paths avoid them, unless two ranks have no other path."""
@@ -348,9 +348,9 @@ class GraphFabric:
             cards = cluster.card_of(source, to), cluster.card_of(to, source)
         cache, key = self._cache, (here, there, *cards)
         if key not in cache.known and max(source, to) >= cluster.workers >= MANY_WORKERS and cache is self._whole:
-            found = self._server_hops(to >= cluster.workers)
-            at = int(np.searchsorted(found.away, min(source, to)))
-            hops = found.hops[found.first[at] : found.first[at + 1]].tolist()
+            legs = self._server_hops(to >= cluster.workers)
+            at = int(np.searchsorted(legs.away, min(source, to)))
+            hops = legs.hops[legs.first[at] : legs.first[at + 1]].tolist()
             cache.known[key] = tuple(cache.routes.connections[hop] for hop in hops)
         if key not in cache.known:
             between = (passed.get(source), passed.get(to)) if apart else NO_STOPS
@@ -375,7 +375,7 @@ class GraphFabric:
         """
 
         def by_way_of(out: str | None, into: str | None) -> tuple[Connection, ...]:
-            ways = [here, *(one for one in (stops[0], out, into, stops[1]) if one not in (None, here, there)), there]
+            ways = [here, *(stop for stop in (stops[0], out, into, stops[1]) if stop not in (None, here, there)), there]
             return tuple(chain.from_iterable(self._hops(*pair) for pair in pairwise(ways)))
 
         shortest = by_way_of(None, None)
@@ -400,8 +400,8 @@ class GraphFabric:
         link = self._cluster.nodes[self._cluster.node_of(source)].intra_node_link
         piece = link.piece(nbytes)
         limit = piece.bytes_per_s if link.pieces else math.inf
-        one, other = (min(rank, self._cluster.workers) for rank in (source, to))
-        ports = (f"out of rank {one}", f"into rank {other}")
+        start, end = (min(rank, self._cluster.workers) for rank in (source, to))
+        ports = (f"out of rank {start}", f"into rank {end}")
         beyond_s = beyond_usual_s([(link.medium, piece.latency_s)], hops=2)
         return Path(ports, piece.latency_s, link.medium, limit, link.send_s, link.receive_s, beyond_s)
 

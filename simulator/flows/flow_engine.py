@@ -333,7 +333,7 @@ class Flows:
             number = int(self._net.ends.order[0])
             ended.append(self._done[number])
             self._leave(number)
-        ended.sort(key=lambda one: self._under_way[one].begun)
+        ended.sort(key=lambda event: self._under_way[event].begun)
         for done in ended:
             self._displace(self._under_way.pop(done))
         if self._done:

@@ -99,16 +99,16 @@ FindPaths = Callable[[Numbers, Numbers, Amounts], PathTable]
 def stacked(paths: Sequence[Path]) -> PathTable:
     """Returns a table of paths that were looked up singly."""
     number: dict[Port, int] = {}
-    passes = [number.setdefault(port, len(number)) for one in paths for port in one.ports]
+    passes = [number.setdefault(port, len(number)) for path in paths for port in path.ports]
     names = list(number)
     return PathTable(
-        latency_s=np.array([one.latency_s for one in paths], dtype=float),
-        limit_bytes_per_s=np.array([one.limit_bytes_per_s for one in paths], dtype=float),
-        medium=np.array([SLOWNESS.index(one.medium) for one in paths], dtype=np.int64),
-        send_s=np.array([one.send_s for one in paths], dtype=float),
-        receive_s=np.array([one.receive_s for one in paths], dtype=float),
-        beyond_usual_s=np.array([one.beyond_usual_s for one in paths], dtype=float),
-        first=np.cumsum([0, *(len(one.ports) for one in paths)]),
+        latency_s=np.array([path.latency_s for path in paths], dtype=float),
+        limit_bytes_per_s=np.array([path.limit_bytes_per_s for path in paths], dtype=float),
+        medium=np.array([SLOWNESS.index(path.medium) for path in paths], dtype=np.int64),
+        send_s=np.array([path.send_s for path in paths], dtype=float),
+        receive_s=np.array([path.receive_s for path in paths], dtype=float),
+        beyond_usual_s=np.array([path.beyond_usual_s for path in paths], dtype=float),
+        first=np.cumsum([0, *(len(path.ports) for path in paths)]),
         passes=np.array(passes, dtype=np.int64),
         names=lambda ports: [names[at] for at in ports.tolist()],
     )
@@ -180,9 +180,9 @@ class PathTables:
             sources: the sender of each message.
             targets: the receiver of each message.
         """
-        one, other = (np.minimum(ranks, len(self._node) - 1) for ranks in (sources, targets))
-        away = np.flatnonzero(self._vertex[one] != self._vertex[other])
-        return Routed(one, other, away, *self._routed(one[away], other[away]))
+        own, others = (np.minimum(ranks, len(self._node) - 1) for ranks in (sources, targets))
+        away = np.flatnonzero(self._vertex[own] != self._vertex[others])
+        return Routed(own, others, away, *self._routed(own[away], others[away]))
 
     def of_size(self, routed: Routed, nbytes: Amounts) -> PathTable:
         """Returns the paths of messages whose hops are known.
@@ -191,34 +191,34 @@ class PathTables:
             routed: their hops.
             nbytes: the bytes of each message.
         """
-        one, other, away, first = routed.sources, routed.targets, routed.away, routed.first
-        counts = np.full(len(one), 2)
+        own, others, away, first = routed.sources, routed.targets, routed.away, routed.first
+        counts = np.full(len(own), 2)
         counts[away] = np.diff(first)
         ends = np.cumsum(counts)
         passes = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
-        beside = np.ones(len(one), dtype=bool)
+        beside = np.ones(len(own), dtype=bool)
         beside[away] = False
         near, base = np.flatnonzero(beside), len(self._routes.connections)
-        passes[ends[near] - 2], passes[ends[near] - 1] = base + 2 * one[near], base + 2 * other[near] + 1
+        passes[ends[near] - 2], passes[ends[near] - 1] = base + 2 * own[near], base + 2 * others[near] + 1
         passes[np.repeat(~beside, counts)] = routed.hops
         size = np.unique(nbytes, return_inverse=True)[1]
-        resting = (self._node[one] != self._node[other]) & ((self._stop[one] >= 0) | (self._stop[other] >= 0))
-        kinds = np.full((len(one), 5 + int(counts.max(initial=0))), -1)
-        kinds[:, 0], kinds[near, 1] = size, self._inside[one[near]]
-        kinds[away, 2], kinds[away, 3] = self._shares[self._vertex[one[away]]], self._shares[self._vertex[other[away]]]
+        resting = (self._node[own] != self._node[others]) & ((self._stop[own] >= 0) | (self._stop[others] >= 0))
+        kinds = np.full((len(own), 5 + int(counts.max(initial=0))), -1)
+        kinds[:, 0], kinds[near, 1] = size, self._inside[own[near]]
+        kinds[away, 2], kinds[away, 3] = self._shares[self._vertex[own[away]]], self._shares[self._vertex[others[away]]]
         kinds[away, 4] = resting[away]
         row = np.repeat(np.arange(len(away)), np.diff(first))
         kinds[away[row], 5 + np.arange(len(row)) - first[row]] = self._kinds[routed.hops]
         _, example, kind = np.unique(_row_numbers(kinds), return_index=True, return_inverse=True)
         hops = dict(zip(away.tolist(), pairwise(first.tolist()), strict=True))
         connections = self._routes.connections
-        found = []
+        tables = []
         for at in example.tolist():
             way = tuple(connections[hop] for hop in routed.hops[slice(*hops.get(at, (0, 0)))].tolist())
-            found.append(
-                self._along(Rank(int(one[at])), Rank(int(other[at])), way, bool(resting[at]), float(nbytes[at]))
+            tables.append(
+                self._along(Rank(int(own[at])), Rank(int(others[at])), way, bool(resting[at]), float(nbytes[at]))
             )
-        by_kind, kind = stacked(found), kind.reshape(-1)
+        by_kind, kind = stacked(tables), kind.reshape(-1)
         return replace(
             by_kind,
             **{field.name: getattr(by_kind, field.name)[kind] for field in fields(PathTable)[:6]},
@@ -269,34 +269,34 @@ class PathTables:
             for port in given
         ]
 
-    def _routed(self, one: Numbers, other: Numbers) -> tuple[Numbers, Numbers]:
+    def _routed(self, own: Numbers, others: Numbers) -> tuple[Numbers, Numbers]:
         """Returns the hops between different vertices, by way of host memory where messages pass it."""
-        stops = [self._vertex[one], self._stop[one], self._stop[other], self._vertex[other]]
-        local = self._node[one] == self._node[other]
+        stops = [self._vertex[own], self._stop[own], self._stop[others], self._vertex[others]]
+        local = self._node[own] == self._node[others]
         for at in (1, 2):
             unused = local | (stops[at] < 0) | (stops[at] == stops[0]) | (stops[at] == stops[3])
             stops[at] = np.where(unused, stops[0] if at == 1 else stops[3], stops[at])
-        found = self._legs(stops)
+        legs = self._legs(stops)
         if not len(self._card):
-            return found
-        out, into = self._cards(one, other), self._cards(other, one)
+            return legs
+        out, into = self._cards(own, others), self._cards(others, own)
         rows = np.flatnonzero(~local & ((out >= 0) | (into >= 0)))
         for by_sender, by_receiver in CARDS:
             first, second = out[rows] if by_sender else -1, into[rows] if by_receiver else -1
             first = np.where(first < 0, stops[1][rows], first)
             second = np.where(second < 0, first, second)
             ways = self._legs([stops[0][rows], stops[1][rows], first, second, stops[2][rows], stops[3][rows]])
-            as_short = np.diff(ways[0]) <= np.diff(found[0])[rows]
-            found = _replaced(found, rows, ways, as_short)
+            as_short = np.diff(ways[0]) <= np.diff(legs[0])[rows]
+            legs = _replaced(legs, rows, ways, as_short)
             rows = rows[~as_short]
-        return found
+        return legs
 
     def _cards(self, ranks: Numbers, others: Numbers) -> Numbers:
         """Returns the card of each rank for a message with another one; −1 without."""
         last = len(self._card) - 1
         own, near = self._card[np.minimum(ranks, last)], self._of_server[np.minimum(others, last)]
-        found: Numbers = np.where(ranks <= last, own, near)
-        return found
+        cards: Numbers = np.where(ranks <= last, own, near)
+        return cards
 
     def _legs(self, stops: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
         """Returns the hops by way of stops, of which successive ones may be the same."""
@@ -316,51 +316,51 @@ class PathTables:
     @cached_property
     def _inside(self) -> Numbers:
         """A number for the link between ranks of one vertex of each rank's node."""
-        found: Numbers = _numbered([node.intra_node_link for node in self._cluster.nodes])[self._node]
-        return found
+        kinds: Numbers = _numbered([node.intra_node_link for node in self._cluster.nodes])[self._node]
+        return kinds
 
     @cached_property
     def _kinds(self) -> Numbers:
         """A number for each hop's link and the number of parallel ones."""
-        links = _numbered([one.link for one in self._routes.connections])
-        counts = np.array([one.count for one in self._routes.connections], dtype=np.int64)
-        found: Numbers = links + (links.max(initial=0) + 1) * counts
-        return found
+        links = _numbered([connection.link for connection in self._routes.connections])
+        counts = np.array([connection.count for connection in self._routes.connections], dtype=np.int64)
+        kinds: Numbers = links + (links.max(initial=0) + 1) * counts
+        return kinds
 
 
 def _replaced(
-    found: tuple[Numbers, Numbers], rows: Numbers, ways: tuple[Numbers, Numbers], taken: NDArray[np.bool_]
+    legs: tuple[Numbers, Numbers], rows: Numbers, ways: tuple[Numbers, Numbers], taken: NDArray[np.bool_]
 ) -> tuple[Numbers, Numbers]:
     """Returns the hops of messages with those of some rows replaced.
 
     Args:
-        found: the index at which the hops of each message begin, and the hops.
+        legs: the index at which the hops of each message begin, and the hops.
         rows: the rows for which there are other ways.
         ways: the same for these.
         taken: whether each of them is taken.
     """
-    row = np.repeat(np.arange(len(found[0]) - 1), np.diff(found[0]))
+    row = np.repeat(np.arange(len(legs[0]) - 1), np.diff(legs[0]))
     other = np.repeat(rows, np.diff(ways[0]))
-    replaced = np.zeros(len(found[0]) - 1, dtype=bool)
+    replaced = np.zeros(len(legs[0]) - 1, dtype=bool)
     replaced[rows[taken]] = True
     kept, new = ~replaced[row], replaced[other]
     rows_of = np.concatenate((row[kept], other[new]))
-    hops = np.concatenate((found[1][kept], ways[1][new]))[np.argsort(rows_of, kind="stable")]
+    hops = np.concatenate((legs[1][kept], ways[1][new]))[np.argsort(rows_of, kind="stable")]
     return np.r_[0, np.cumsum(np.bincount(rows_of, minlength=len(replaced)))], hops
 
 
 def _numbered_nodes(nodes: Sequence[Node]) -> Numbers:
     """Returns a number for each node that is equal for successive nodes that differ only in name and vertices."""
     last: Node | None = None
-    found: list[int] = []
+    numbers: list[int] = []
     for node in nodes:
         plain = replace(node, name="", seats=(), host="")
         if plain != last:  # equal nodes follow each other
             last = plain
-            found.append(found[-1] + 1 if found else 0)
+            numbers.append(numbers[-1] + 1 if numbers else 0)
         else:
-            found.append(found[-1])
-    return np.array(found)
+            numbers.append(numbers[-1])
+    return np.array(numbers)
 
 
 def _numbered(links: Sequence[Link]) -> Numbers:
@@ -423,8 +423,8 @@ def pairs(members: Numbers) -> tuple[Numbers, Numbers]:
     (array([4, 5]), array([5, 4]))
     """
     size = members.shape[1]
-    one, other = np.nonzero(~np.eye(size, dtype=bool))
-    return members[:, one].ravel(), members[:, other].ravel()
+    source, to = np.nonzero(~np.eye(size, dtype=bool))
+    return members[:, source].ravel(), members[:, to].ravel()
 
 
 def in_order(passes: Numbers) -> tuple[Numbers, Numbers]:
@@ -450,7 +450,7 @@ def firsts(signatures: Sequence[Any]) -> tuple[int, ...]:
     (0, 1, 0)
     """
     known: dict[Any, int] = {}
-    return tuple(known.setdefault(one, place) for place, one in enumerate(signatures))
+    return tuple(known.setdefault(signature, place) for place, signature in enumerate(signatures))
 
 
 def _row_numbers(rows: Numbers) -> Numbers:

@@ -43,11 +43,11 @@ class BatchStaging:
 
     def serves(self, rank: Rank) -> bool:
         """Returns whether the batches of a rank are copied."""
-        if (found := self._served.get(rank)) is None:
+        if (serves := self._served.get(rank)) is None:
             staging = self._staging
-            found = staging.batches != "none" and staging.sample_bytes > 0 and self._copies.has(rank)
-            self._served[rank] = found
-        return found
+            serves = staging.batches != "none" and staging.sample_bytes > 0 and self._copies.has(rank)
+            self._served[rank] = serves
+        return serves
 
     def take(self, task: Task, samples: Samples) -> Steps:
         """Waits until a batch is on the device, and takes it."""
@@ -133,7 +133,7 @@ class _Stager:
 
     def end(self) -> bool:
         """Ends all copies that nothing waits for; returns whether there are any."""
-        left = [] if self._waited else [one.done for one in self._queue if one.done.is_alive]
+        left = [] if self._waited else [copying.done for copying in self._queue if copying.done.is_alive]
         for done in left:
             done.interrupt()
         return bool(left)

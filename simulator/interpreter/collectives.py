@@ -62,7 +62,7 @@ class Collectives:
     def enter(self, task: Task, op: Collective) -> Steps:
         """Enters a collective at once, in program order, and returns its result when the network is done."""
         rank, start = task.me.rank, self._env.now
-        if self._lost and (dead := next((one for one in op.group if one in self._lost), None)) is not None:
+        if self._lost and (dead := next((member for member in op.group if member in self._lost), None)) is not None:
             raise failed(task, op, dead)
         room = self._meetings.enter(rank, op, task.where, task.stream)
         kind = type(op).__name__
@@ -115,7 +115,7 @@ class Collectives:
     def lose(self, rank: Rank) -> None:
         """Interrupts the collectives that have a dead rank as a member; later ones fail when they are entered."""
         self._lost.add(rank)
-        for pending in [one for one in self._running if rank in one.group]:
+        for pending in [collective for collective in self._running if rank in collective.group]:
             self._end(pending, rank)
 
     def _end(self, pending: PendingCollective, answers: Mapping[Rank, Any] | Rank) -> None:

@@ -60,9 +60,9 @@ class Flight:
         """Returns the gradient and the loss."""
         if pending.answer is None:
             waiting, self._waiting = list(self._waiting), {}
-            found = self._learner.gradients([one.vector for one in waiting], [one.samples for one in waiting])
-            for one, (gradient, loss) in zip(waiting, found, strict=True):
-                one.vector, one.answer = None, (one.samples.weighted(gradient), loss)
+            answers = self._learner.gradients([held.vector for held in waiting], [held.samples for held in waiting])
+            for held, (gradient, loss) in zip(waiting, answers, strict=True):
+                held.vector, held.answer = None, (held.samples.weighted(gradient), loss)
         assert pending.answer is not None, "it was among the waiting gradients"
         return pending.answer
 

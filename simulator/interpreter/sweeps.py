@@ -50,7 +50,7 @@ class Sweep:
     """whether the cell was empty before it"""
     moments: int = 0
     """number of blocks that it has passed"""
-    found: list[Any] = field(default_factory=list)
+    before: list[Any] = field(default_factory=list)
     """the values of these blocks before the access"""
     counts: list[int] = field(default_factory=list)
     """the numbers of adds in them"""
@@ -124,7 +124,7 @@ class CellMemory:
             self._under_way.clear()
             return self._in_one_piece(sweep.op)
         self._settle(now_s)
-        return join(sweep.found) if sweep.found else self._value
+        return join(sweep.before) if sweep.before else self._value
 
     def give_up(self, sweep: Sweep, now_s: float) -> None:
         """Cancels an access: the blocks that it has not passed are not changed.
@@ -199,7 +199,7 @@ class CellMemory:
         if moment == len(self._counts):
             return
         if self._blocks:
-            sweep.found.append(self._blocks[moment])
+            sweep.before.append(self._blocks[moment])
             if op.action == "swap":
                 self._blocks[moment] = op.value[self._part(moment)]  # type: ignore[index]
         sweep.counts.append(self._counts[moment])
@@ -207,7 +207,7 @@ class CellMemory:
     def _store(self, sweep: Sweep, block: int) -> None:
         self._counts[block] = sweep.counts[block] + 1
         if self._blocks:
-            self._blocks[block] = sweep.found[block] + sweep.op.value[self._part(block)]  # type: ignore[index]
+            self._blocks[block] = sweep.before[block] + sweep.op.value[self._part(block)]  # type: ignore[index]
 
     def _cut(self, vector: Any) -> list[Any]:
         return [vector[self._part(block)] for block in range(len(self._counts))]

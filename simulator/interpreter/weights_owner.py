@@ -74,7 +74,7 @@ class Watch:
         held = self._held.setdefault(rows[0].step, {})
         held[rank] = rows[0], op.weights.vector
         if len(held) == self._job.workers:
-            self._measure([held[one] for one in sorted(held)])
+            self._measure([held[member] for member in sorted(held)])
             del self._held[rows[0].step]
 
     @may_diverge

@@ -142,7 +142,7 @@ class Task:
         waited = [promise for promise in promises if not promise.settled]
         for promise in waited:
             promise.watchers.append(one_more)
-        self.blocked = lambda: "waits for " + "; ".join(one.what() for one in waited if not one.settled)
+        self.blocked = lambda: "waits for " + "; ".join(handle.what() for handle in waited if not handle.settled)
         yield turn
 
     def standing(self) -> str:

@@ -124,8 +124,8 @@ class SharedProcessor:
             yield self.changed if speed == 0 else self._env.timeout(left_s / speed) | self.changed
 
     def _add(self, kind: Kind, demand: float) -> None:
-        for one in self._progress_s:
-            self._progress_s[one] = self.progress_s(one)
+        for running in self._progress_s:
+            self._progress_s[running] = self.progress_s(running)
         self._since_s = self._env.now
         whole = self._demand[kind] + demand
         self._demand[kind] = whole if whole > DONE else 0.0

@@ -189,8 +189,8 @@ class Member:
             if nbytes := segments.share(self.place):
                 yield self.pairs.send(self.place, root, nbytes)
             return
-        others = [one for one in range(self.p) if one != root and segments.share(one)]
-        yield from [self.pairs.receive(one, root) for one in others]
+        others = [other for other in range(self.p) if other != root and segments.share(other)]
+        yield from [self.pairs.receive(other, root) for other in others]
 
     def broadcast(self, nbytes: int, root: int) -> Steps:
         at, sends = (self.place - root) % self.p, list[simpy.Event]()
@@ -267,10 +267,10 @@ class ProcessGroups:
         Returns:
             An event for the time when the member may leave.
         """
-        mine = rank, op.group, stream
-        number = next(self._entered[mine])
-        if mine not in self._threads:
-            self._threads[mine] = simpy.Resource(self._env, THREADS)
+        entry = rank, op.group, stream
+        number = next(self._entered[entry])
+        if entry not in self._threads:
+            self._threads[entry] = simpy.Resource(self._env, THREADS)
         now = self._env.now
         begins_s = max(now, self._started_s.get(rank, now))
         self._started_s[rank] = begins_s + self._start_s

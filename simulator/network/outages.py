@@ -101,9 +101,9 @@ class Outages:
     def standing(self) -> list[str]:
         """Returns a description of the messages that each broken link blocks."""
         still: dict[Ends, list[Moving]] = {}
-        for one in self._under_way.values():
-            if (gap := self._gap(one.ports)) is not None:
-                still.setdefault(gap, []).append(one)
+        for transfer in self._under_way.values():
+            if (gap := self._gap(transfer.ports)) is not None:
+                still.setdefault(gap, []).append(transfer)
         return [
             f"{' – '.join(gap)} has been broken since {self._broken[gap]:g} s and blocks {len(those)} "
             f"message{'s' * (len(those) > 1)}, such as from rank {those[0].source} to rank {those[0].to}"
@@ -114,8 +114,8 @@ class Outages:
         """Returns the first broken link on a path; None if there is none."""
         if not self._broken:
             return None
-        gaps = {one: ends for ends in self._broken for one in both_ways(ends)}
-        return next((gaps[one] for one in ports if one in gaps), None)
+        gaps = {way: ends for ends in self._broken for way in both_ways(ends)}
+        return next((gaps[port] for port in ports if port in gaps), None)
 
     def _schedule_next(self) -> None:
         if self._changes:
@@ -127,13 +127,13 @@ class Outages:
         broken = {ends: since for ends, since in self._broken.items() if ends not in change.rates}
         broken |= {ends: now for ends, rate in change.rates.items() if rate == 0.0}  # a change names no link twice
         anew = broken.keys() != self._broken.keys()
-        self._contention.disturb(one for ends in change.rates for one in both_ways(ends))
+        self._contention.disturb(way for ends in change.rates for way in both_ways(ends))
         if anew:
             self._carry_out_rerouted(broken)
         for ends, rate in change.rates.items():
             self._fabric.degrade(ends, rate)
-            for one in both_ways(ends):
-                self._flows.change(one, self._fabric.capacity[one])
+            for way in both_ways(ends):
+                self._flows.change(way, self._fabric.capacity[way])
         self._broken = broken
         self._tuner.forget()
         if anew:
@@ -156,17 +156,17 @@ class Outages:
 
     def _reroute(self) -> None:
         """Reroutes all messages in flight."""
-        for event, one in list(self._under_way.items()):
+        for event, transfer in list(self._under_way.items()):
             if event.triggered:
                 continue
-            ports = self._fabric.path(one.source, one.to, one.nbytes).ports
-            if ports != one.ports:
-                self._traffic.moved(one.ports, ports, self._flows.remaining(event) if one.nbytes else 0.0)
-                one.ports = ports
+            ports = self._fabric.path(transfer.source, transfer.to, transfer.nbytes).ports
+            if ports != transfer.ports:
+                self._traffic.moved(transfer.ports, ports, self._flows.remaining(event) if transfer.nbytes else 0.0)
+                transfer.ports = ports
                 self._contention.moved(event, ports)
-                if one.nbytes:
+                if transfer.nbytes:
                     self._flows.move(event, ports)
-            if not one.nbytes and self._gap(ports) is None:
+            if not transfer.nbytes and self._gap(ports) is None:
                 event.succeed()
 
 
@@ -201,13 +201,13 @@ class VaryingLinks:
 
     def __init__(self, fabric: GraphFabric, links: Mapping[Ends, Variation], seed: int) -> None:
         self._fabric = fabric
-        found: dict[float, Together] = {}
+        together: dict[float, Together] = {}
         for ends, variation in links.items():
-            one = found.setdefault(variation.every_s, Together(variation.every_s, {}))
-            one.factors[ends] = variation.factors(seed, port(*ends))
-        self._together = tuple(found.values())
-        for one in self._together:
-            self._draw(one)
+            alike = together.setdefault(variation.every_s, Together(variation.every_s, {}))
+            alike.factors[ends] = variation.factors(seed, port(*ends))
+        self._together = tuple(together.values())
+        for alike in self._together:
+            self._draw(alike)
 
     def run(self, clock: Clock, flows: Flows, contention: Contention, wanted: Callable[[], bool]) -> None:
         """Starts the redraws.
@@ -219,35 +219,35 @@ class VaryingLinks:
             wanted: returns whether the run waits for something that a background callback will do.
         """
         self._clock, self._flows, self._contention, self._wanted = clock, flows, contention, wanted
-        for one in self._together:
-            self._schedule_next(one)
+        for links in self._together:
+            self._schedule_next(links)
 
-    def _schedule_next(self, one: Together) -> None:
-        one.redraws += 1
-        self._clock.meanwhile(one.redraws * one.every_s, lambda: self._redraw(one), self._wanted)
+    def _schedule_next(self, links: Together) -> None:
+        links.redraws += 1
+        self._clock.meanwhile(links.redraws * links.every_s, lambda: self._redraw(links), self._wanted)
 
-    def _redraw(self, one: Together) -> None:
-        ports = list(chain.from_iterable(map(both_ways, one.factors)))
+    def _redraw(self, links: Together) -> None:
+        ports = list(chain.from_iterable(map(both_ways, links.factors)))
         self._contention.disturb(ports)
-        if unseen := self._unseen(one):
-            one.redraws += unseen
-            for factors in one.factors.values():
+        if unseen := self._unseen(links):
+            links.redraws += unseen
+            for factors in links.factors.values():
                 factors.skip(unseen)
-        self._draw(one)
+        self._draw(links)
         for changed in ports:
             self._flows.change(changed, self._fabric.capacity[changed])
-        self._schedule_next(one)
+        self._schedule_next(links)
 
-    def _unseen(self, one: Together) -> int:
+    def _unseen(self, links: Together) -> int:
         """Returns the number of redraws, from this one on, that a later one replaces before anything uses a link."""
         soonest_s = self._clock.soonest_s
         if not (self._flows.idle and self._contention.idle) or soonest_s == math.inf:
             return 0
-        last = math.floor(soonest_s / one.every_s)
-        if last * one.every_s > soonest_s:  # by rounding
+        last = math.floor(soonest_s / links.every_s)
+        if last * links.every_s > soonest_s:  # by rounding
             last -= 1
-        return max(0, last - one.redraws)
+        return max(0, last - links.redraws)
 
-    def _draw(self, one: Together) -> None:
-        for ends, factors in one.factors.items():
+    def _draw(self, links: Together) -> None:
+        for ends, factors in links.factors.items():
             self._fabric.vary(ends, next(factors))

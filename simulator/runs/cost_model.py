@@ -260,8 +260,8 @@ def receiving_of(plan: Plan, network: ClusterNetwork | None) -> Handling:
         memories: dict[float, int] = {}
         of_node = [memories.setdefault(node.memory.copy_bytes_per_s, len(memories)) for node in cluster.nodes]
         memory = np.repeat(of_node, [node.workers for node in cluster.nodes])
-        found: list[int] = ((memory * len(SLOWNESS) + to.medium) * len(SLOWNESS) + back.medium).tolist()
-        return found
+        kinds: list[int] = ((memory * len(SLOWNESS) + to.medium) * len(SLOWNESS) + back.medium).tolist()
+        return kinds
 
     return Handling(receive_s=receive_s, copy_s=copy_s, waits=waits, threads=server.threads, alike=alike)
 
@@ -314,28 +314,28 @@ def extrapolated(plan: Plan, costs: MeasuredCosts) -> list[str]:
     machine, joined, placement = costs.host, costs.joined, placement_of(plan)
     if joined is None:
         return []
-    found, own = [f"cluster.machine: {line}" for line in joined.assumed], sorted(set(plan.job.batches))
+    sentences, own = [f"cluster.machine: {line}" for line in joined.assumed], sorted(set(plan.job.batches))
     if not machine.gradients:
-        return [*found, "cluster.machine: gradients take the times of the scenario's devices; the file has none"]
-    batches = [one.batch for one in machine.gradients]
+        return [*sentences, "cluster.machine: gradients take the times of the scenario's devices; the file has none"]
+    batches = [gradient.batch for gradient in machine.gradients]
     for batch in own:
         if batches[0] <= batch <= batches[-1]:
             continue
         measured = " to ".join(str(size) for size in sorted({batches[0], batches[-1]}))
-        found.append(f"cluster.machine: gradients of {batch} samples are extrapolated; measured were {measured}")
+        sentences.append(f"cluster.machine: gradients of {batch} samples are extrapolated; measured were {measured}")
     ranks = max(placement)
     most = machine.gradient(own[0]).busy[-1][0]
     if ranks > most:
-        found.append(f"cluster.machine: {ranks} ranks of a host are extrapolated; measured were up to {most}")
+        sentences.append(f"cluster.machine: {ranks} ranks of a host are extrapolated; measured were up to {most}")
     if len(placement) > 1 and costs.between(placement) is None:
         only = "only one host was measured"
         if joined.placement:
             only = f"found {_ranks_of(placement)}; measured were {_ranks_of(joined.placement)}"
-        found.append(
+        sentences.append(
             "cluster.machine: messages between hosts take the scenario's links, without the work of processors for "
             f"them; {only}"
         )
-    return found
+    return sentences
 
 
 def _ranks_of(placement: tuple[int, ...]) -> str:
@@ -357,7 +357,9 @@ def larger_than_fitted(trace: Trace, network: ClusterNetwork) -> list[str]:
         trace: the record of the run.
         network: the network of the run.
     """
-    links = {one.link for one in network.cluster.graph.connections if one.link.fitted_bytes is not None}
+    links = {
+        connection.link for connection in network.cluster.graph.connections if connection.link.fitted_bytes is not None
+    }
     if not links:
         return []
     sent = max((span.bytes for span in trace.spans if span.activity == "send"), default=0)
@@ -381,10 +383,14 @@ def links_of(network: ClusterNetwork) -> Links | None:
     if network.traffic is None:
         return None
     carried, cluster = network.traffic.by_port(), network.cluster
-    ways = [(*ends, one) for one in cluster.graph.striped().connections for ends in (one.ends, one.ends[::-1])]
-    pairs = [(here, there, one.link) for here, there, one in ways]
+    ways = [
+        (*ends, connection)
+        for connection in cluster.graph.striped().connections
+        for ends in (connection.ends, connection.ends[::-1])
+    ]
+    pairs = [(here, there, connection.link) for here, there, connection in ways]
     ports = [port(here, there) for here, there, _ in ways]
-    bandwidth = [one.bytes_per_s_from(here) for here, _, one in ways]
+    bandwidth = [connection.bytes_per_s_from(here) for here, _, connection in ways]
     for rank in map(Rank, range(cluster.workers + 1)):
         inside = f"out of rank {rank}", f"into rank {rank}"
         if not any(map(carried.get, inside)):
@@ -398,7 +404,7 @@ def links_of(network: ClusterNetwork) -> Links | None:
         target=[there for _, there, _ in pairs],
         kind=[link.name for _, _, link in pairs],
         medium=[link.medium for _, _, link in pairs],
-        nbytes=np.array([carried.get(one, 0.0) for one in ports], dtype=float),
+        nbytes=np.array([carried.get(port, 0.0) for port in ports], dtype=float),
         bandwidth=np.array(bandwidth, dtype=float),
     )
 

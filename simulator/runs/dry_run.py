@@ -83,13 +83,13 @@ def combined(collectives: Iterable[CollectiveKey]) -> list[Asked]:
     >>> [one.groups for one in combined([("Reduce", (first, first + 1), 8, False, False) for first in range(3)])]
     [((0, 1), (2, 3))]
     """
-    found: dict[tuple[str, int, int, bool, bool], list[tuple[int, ...]]] = {}
+    groups_of: dict[tuple[str, int, int, bool, bool], list[tuple[int, ...]]] = {}
     for operation, ranks, nbytes, donate, inside in collectives:
-        apart = found.setdefault((operation, len(ranks), nbytes, donate, inside), [])
+        apart = groups_of.setdefault((operation, len(ranks), nbytes, donate, inside), [])
         if not any(set(ranks) & set(other) for other in apart):
             apart.append(ranks)
     return [
         Asked(operation, members, nbytes, tuple(groups), donate, inside)
-        for (operation, members, nbytes, donate, inside), groups in found.items()
+        for (operation, members, nbytes, donate, inside), groups in groups_of.items()
         if members > 1
     ]

@@ -160,14 +160,16 @@ class Extrapolation:
         """Returns the samples of one seed's stand-in relative to those of one worker, the evidence and assumptions."""
         seeds = [other for other in self._plans if other.name == plan.name]
         if plan.name not in self._needed:
-            own = [stood_in(one, part, self._problems[one.seed]) for one in seeds]
+            own = [stood_in(seed_plan, part, self._problems[seed_plan.seed]) for seed_plan in seeds]
             self._needed[plan.name] = needed(own, part, self._perform)
         if None not in self._needed:
-            own = [alone(one, part, self._problems[one.seed], self.part.reference.batch) for one in seeds]
+            own = [
+                alone(seed_plan, part, self._problems[seed_plan.seed], self.part.reference.batch) for seed_plan in seeds
+            ]
             self._needed[None] = needed(own, part, self._perform)
-        mine, reference = self._needed[plan.name], self._needed[None]
-        at = [one.seed for one in seeds].index(plan.seed)
-        many, few = mine.samples[at], reference.samples[at]
+        of_method, reference = self._needed[plan.name], self._needed[None]
+        at = [seed_plan.seed for seed_plan in seeds].index(plan.seed)
+        many, few = of_method.samples[at], reference.samples[at]
         work, known = plan.work, self.part.reference
         assumed = StandInAssumptions(
             method=plan.name,
@@ -182,7 +184,7 @@ class Extrapolation:
             epochs=part.epochs,
             rates=part.learning_rates,
             alone=part.alone.name,
-            needed=mine,
+            needed=of_method,
             needed_alone=reference,
         )
         evidence = {
@@ -190,7 +192,7 @@ class Extrapolation:
             "accuracy": part.accuracy,
             "samples": many,
             "reference_samples": few,
-            "learning_rate": mine.learning_rate,
+            "learning_rate": of_method.learning_rate,
             "reference_rate": reference.learning_rate,
             "batch_per_worker": part.batch_per_worker,
             "reference_batch": assumed.batch_alone,

@@ -75,7 +75,7 @@ def extrapolated(run: Run, first: Run, plan: Plan) -> Run:
         summary[key] = end if isinstance(now, float) else round(end)
     summary["samples_per_s"] = rate = summary["samples"] / summary["wall_s"]
     summary[PERIODS.key] = summary["steps"] / plan.job.workers / summary["longest_period"]
-    at_first, at_second = (one.summary["samples"] / one.summary["wall_s"] for one in (first, run))
+    at_first, at_second = (short_run.summary["samples"] / short_run.summary["wall_s"] for short_run in (first, run))
     if (interval := summary.get("prediction_interval")) is not None:
         bounds = {end: value * rate / at_second for end, value in interval["samples_per_s"].items()}
         summary["prediction_interval"] = {**interval, "samples_per_s": bounds}

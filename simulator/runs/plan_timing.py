@@ -140,16 +140,16 @@ class PlanTimes:
             factors = np.empty(self._count)
             for places, blocks in self._jitters:
                 factors[places] = blocks.factors(step)
-        found: Factors = self._base_s(samples) * factors
+        seconds: Factors = self._base_s(samples) * factors
         if not self._alike_speeds:  # products with 1 and sums with 0 have no effect
-            found *= self._slowness
+            seconds *= self._slowness
         if self._plan.time_dilation != 1.0:
-            found *= self._plan.time_dilation
+            seconds *= self._plan.time_dilation
         if self._late_s:
-            found += self._late_s
+            seconds += self._late_s
         if self._scales is not None:
-            found *= self._scales
-        return found
+            seconds *= self._scales
+        return seconds
 
     def _base_s(self, samples: Any) -> Factors:
         """Returns the seconds of a gradient on each rank's device."""
@@ -172,4 +172,4 @@ def _alike(things: Sequence[Any]) -> list[tuple[Any, Any]]:
     places: dict[int, list[int]] = {}
     for place, thing in enumerate(things):
         places.setdefault(id(thing), []).append(place)
-    return [(things[mine[0]], np.array(mine)) for mine in places.values()]
+    return [(things[numbers[0]], np.array(numbers)) for numbers in places.values()]

@@ -96,8 +96,8 @@ def simulate(
                 and interval
                 and (factors := step_factors(plan, partial(run_plan, network=wires), run)) is not None
             ):
-                found = prediction_interval(run.summary, factors)
-                run = replace(run, summary={**run.summary, "prediction_interval": found})
+                predicted = prediction_interval(run.summary, factors)
+                run = replace(run, summary={**run.summary, "prediction_interval": predicted})
             if said := verdict_of(plan, None if machine is None else machine.host):
                 run = replace(run, summary={**run.summary, "calibration": said})
         return run
@@ -119,7 +119,9 @@ def verdict_of(plan: Plan, machine: Profile | None) -> str:
     devices = (
         () if machine is not None and machine.gradients else plan.cluster.devices_of(plan.job.team[0].workers.ranks)
     )
-    named = [one.provenance.removeprefix(CALIBRATED) for one in devices if one.provenance.startswith(CALIBRATED)]
+    named = [
+        device.provenance.removeprefix(CALIBRATED) for device in devices if device.provenance.startswith(CALIBRATED)
+    ]
     own = [] if machine is None or not machine.verdict else [machine.verdict]
     return "\n".join(dict.fromkeys([*own, *named]))
 

@@ -109,22 +109,22 @@ def windows_of(trace: Trace, workers: int, length: Length) -> dict[Rank, Window]
     starts: dict[Rank, dict[int, float]] = defaultdict(dict)
     for span in trace.spans:
         if span.activity == "compute" and span.rank < workers:
-            mine = starts[span.rank]
-            mine[span.step] = min(span.start_s, mine.get(span.step, span.start_s))
+            own_starts = starts[span.rank]
+            own_starts[span.step] = min(span.start_s, own_starts.get(span.step, span.start_s))
     times = {rank: sorted(starts[rank].values()) for rank in sorted(starts)}
     warm_s = max((each[min(length.warm_up, len(each) - 1)] for each in times.values()), default=0.0)
-    found = {}
+    windows = {}
     for rank, began_s in times.items():
         period, first = length.period, bisect_left(began_s, warm_s)
         if (count := len(began_s) - 1 - first) <= 0:  # a worker with so few steps has no warm-up
             first, count = 0, len(began_s) - 1
         count = count // period * period or count
         if count > 0:
-            found[rank] = Window(began_s[first], began_s[first + count], count)
-    return found
+            windows[rank] = Window(began_s[first], began_s[first + count], count)
+    return windows
 
 
-def mean_of(found: Mapping[Rank, Window]) -> float:
+def mean_of(windows: Mapping[Rank, Window]) -> float:
     """Returns the mean time between the starts of successive gradients of a worker; NaN without windows."""
-    steps = sum(window.steps for window in found.values())
-    return sum(window.end_s - window.start_s for window in found.values()) / steps if steps else math.nan
+    steps = sum(window.steps for window in windows.values())
+    return sum(window.end_s - window.start_s for window in windows.values()) / steps if steps else math.nan

@@ -85,7 +85,7 @@ def _tried(
     plans: Sequence[Plan], part: StandInWorkload, perform: Perform, fewest: float
 ) -> tuple[tuple[float, ...], float] | None:
     """Returns the samples of each seed, and those at the evaluation that ends the slowest; None if not fewer."""
-    found, slowest = [], 0.0
+    counted_samples, slowest = [], 0.0
     for plan in plans:
         run = _within(plan, fewest)
         learner = run.job.learner
@@ -93,9 +93,9 @@ def _tried(
         if got is None or got[1] >= fewest:
             return None
         counted = learner.stand_for / learner.batch if isinstance(learner, StandIn) else 1.0
-        found.append(got[0] * counted)
+        counted_samples.append(got[0] * counted)
         slowest = max(slowest, got[1])
-    return tuple(found), slowest
+    return tuple(counted_samples), slowest
 
 
 def _rated(plan: Plan, rate: float | None) -> Plan:
@@ -128,5 +128,5 @@ def reached(shots: Sequence[Snapshot], accuracy: float) -> tuple[float, float] |
     scores = [None if shot.score is None else shot.score.accuracy for shot in shots]
     accuracies = [math.nan if score is None else score for score in scores]
     samples, means = [float(shot.samples) for shot in shots], smoothed(accuracies, SMOOTHING).tolist()
-    found = crossing(accuracy, means)
-    return None if found is None else (found.at(smoothed(samples, SMOOTHING).tolist()), samples[found.index])
+    crossed = crossing(accuracy, means)
+    return None if crossed is None else (crossed.at(smoothed(samples, SMOOTHING).tolist()), samples[crossed.index])

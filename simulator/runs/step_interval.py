@@ -81,21 +81,24 @@ def step_factors(plan: Plan, perform: Perform, made: Run) -> StepFactors | None:
         return mean_s(perform(run, Schedule(every=math.inf), timing=timing, keeping=keeping))
 
     base_s = seconds(lambda _: 1.0)
-    low, high = (seconds(end) / base_s for end in (lambda one: one.low, lambda one: one.high))
+    low, high = (seconds(end) / base_s for end in (lambda interval: interval.low, lambda interval: interval.high))
     if not math.isfinite(low * high):
         return None
-    found = list(dict.fromkeys(intervals.values()))
+    distinct = list(dict.fromkeys(intervals.values()))
     # a shorter gradient may lengthen a step, where it lets more messages meet
     return StepFactors(
-        min(low, high, 1.0), max(low, high, 1.0), min(one.share for one in found), tuple(one.similar for one in found)
+        min(low, high, 1.0),
+        max(low, high, 1.0),
+        min(interval.share for interval in distinct),
+        tuple(interval.similar for interval in distinct),
     )
 
 
 def intervals_of(plan: Plan) -> dict[Rank, Interval]:
     """Returns the interval of each worker's device, where it has one."""
     ranks = plan.job.team[0].workers.ranks
-    found = {rank: plan.cluster.device_of(rank).interval for rank in ranks}
-    return {rank: interval for rank, interval in found.items() if interval is not None}
+    interval_of = {rank: plan.cluster.device_of(rank).interval for rank in ranks}
+    return {rank: interval for rank, interval in interval_of.items() if interval is not None}
 
 
 def _short(plan: Plan, made: Run) -> tuple[Plan, Callable[[Trace], float]]:

@@ -280,7 +280,7 @@ METHODS = (
     Mutant(
         name="quantization-truncates",
         file="algorithms/core/arrays.py",
-        old="middles = [(one + other) / 2 for one, other in pairwise(table)]",
+        old="middles = [(low + high) / 2 for low, high in pairwise(table)]",
         new="middles = table[1:]",
         bug="Numbers are rounded towards 0 instead of to the nearest.",
         tests=("property/test_quantization.py",),

@@ -330,8 +330,8 @@ def declaring_half(method: Method) -> Method:
     """Returns a method that does the same, and declares half the weight of a gradient."""
     kind: Any = type(method)
 
-    def gradient_weight(self: Any, one: AppliedGradient) -> float:
-        return float(kind.gradient_weight(self, one)) / 2
+    def gradient_weight(self: Any, gradient: AppliedGradient) -> float:
+        return float(kind.gradient_weight(self, gradient)) / 2
 
     made: Any = type("Half", (kind,), {"gradient_weight": gradient_weight, "__module__": __name__})
     return made(**{one.name: getattr(method, one.name) for one in fields(method)})  # type: ignore[no-any-return]

@@ -111,8 +111,8 @@ def find(text: str) -> Spec:
         words = _words(alias)
         if all(_stands(word, whole) for word in words):
             digits = sum(len(run) for word in words for run in word if run.isdigit())
-            found = SPECS[name].kind != "cpu", digits, sum(len(run) for word in words for run in word)
-            best, score = (name, found) if found > score else (best, score)
+            agreement = SPECS[name].kind != "cpu", digits, sum(len(run) for word in words for run in word)
+            best, score = (name, agreement) if agreement > score else (best, score)
     if not best:
         raise InputError(f"found no device of the catalogue in {text!r}; there are {', '.join(SPECS)}")
     several = re.match(r"\s*(?:(\d+)\s*[x×]|(dual))\W", text.lower())

@@ -281,11 +281,11 @@ class Library:
         >>> [f"{one.algorithm} {one.name}" for one in LIBRARIES["nccl"].protocols_of(old, 1e6, (2, 4))]
         ['tree LL', 'tree Simple', 'ring LL', 'ring Simple']
         """
-        known = [one for one in self.protocols if one.since <= version]
+        known = [protocol for protocol in self.protocols if protocol.since <= version]
         if self.adapt is None:
             return tuple(known)
-        adapted = [self.adapt(one, members, nbytes, version) for one in known]
-        return tuple(one for one in adapted if one is not None)
+        adapted = [self.adapt(protocol, members, nbytes, version) for protocol in known]
+        return tuple(protocol for protocol in adapted if protocol is not None)
 
     def algorithm(self, ranks: int, nbytes: float, version: tuple[int, int] = LATEST) -> str | None:
         """Returns this version's algorithm for an all-reduce of `nbytes` among `ranks`; None: the cheapest.
@@ -311,12 +311,12 @@ class Library:
         >>> LIBRARIES["mpi"].message(100_000, "tcp").latency_factor
         4.5
         """
-        fits = [one for one in self.protocols if one.from_bytes <= nbytes < one.below_bytes]
-        return next((one for one in fits if one.transport == transport), fits[0])
+        fits = [protocol for protocol in self.protocols if protocol.from_bytes <= nbytes < protocol.below_bytes]
+        return next((fit for fit in fits if fit.transport == transport), fits[0])
 
 
 def _nccl_protocol(algorithm: str, name: str) -> Protocol:
-    base, nvlink, pcie, network = (float(f"{one}e-6") for one in LATENCY_US[algorithm, name])
+    base, nvlink, pcie, network = (float(f"{latency_us}e-6") for latency_us in LATENCY_US[algorithm, name])
     share = {"ring": {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}, "tree": {"LL": 0.92 / 3.8, "LL128": 0.92 * 7 / 9}}
     since = {"LL": (2, 1), "LL128": (2, 5), "Simple": (1, 0)}[name]
     return Protocol(
@@ -340,36 +340,40 @@ NCCL_SINCE = {"ring": (1, 0), "tree": (2, 4), "nvls": (2, 17), "nvls-tree": (2, 
 """the first versions of NCCL's algorithms: MEMORY high"""
 
 
-def _adapted_by_nccl(one: Protocol, members: Members, nbytes: float, version: tuple[int, int]) -> Protocol | None:
+def _adapted_by_nccl(protocol: Protocol, members: Members, nbytes: float, version: tuple[int, int]) -> Protocol | None:
     """Returns a protocol of NCCL for some members, as its tuner does; None if they cannot use it."""
     several = members.nodes > 1
-    if one.name == "LL128" and not (members.nvlink and members.since("volta")):
+    if protocol.name == "LL128" and not (members.nvlink and members.since("volta")):
         return None
-    if one.algorithm in ("nvls", "nvls-tree"):
+    if protocol.algorithm in ("nvls", "nvls-tree"):
         share = NVLS_SHARE.get(members.architecture)
-        fits = members.switched and several == (one.algorithm == "nvls-tree")
-        return None if share is None or not fits else replace(one, bandwidth_factor=share)
+        fits = members.switched and several == (protocol.algorithm == "nvls-tree")
+        return None if share is None or not fits else replace(protocol, bandwidth_factor=share)
     if members.switched and members.architecture in SWITCH_LIMIT_BYTES_PER_S:
-        one = replace(one, limit_bytes_per_s=one.bandwidth_factor * SWITCH_LIMIT_BYTES_PER_S[members.architecture])
-    if one.name == "LL":
+        protocol = replace(
+            protocol, limit_bytes_per_s=protocol.bandwidth_factor * SWITCH_LIMIT_BYTES_PER_S[members.architecture]
+        )
+    if protocol.name == "LL":
         column = min(members.nodes, 3) - 1
         known = max((GENERATIONS.index(name), limits[column]) for name, limits in LL_LIMIT_GB_PER_S.items()
                     if name == "volta" or members.since(name))  # fmt: skip
-        one = replace(one, limit_bytes_per_s=min(one.limit_bytes_per_s, known[1] * 1e9))
-    if one.algorithm == "tree" and members.nodes == 2 and version < BALANCED_SINCE:
-        return replace(one, bandwidth_factor=one.bandwidth_factor / 2)
-    if one.algorithm != "ring" or not several:
-        return one
-    least_s = POST_S.get(one.name, 1e-6)
-    step_s = {medium: second if medium == "network" else max(second, least_s) for medium, second in one.step_s.items()}
+        protocol = replace(protocol, limit_bytes_per_s=min(protocol.limit_bytes_per_s, known[1] * 1e9))
+    if protocol.algorithm == "tree" and members.nodes == 2 and version < BALANCED_SINCE:
+        return replace(protocol, bandwidth_factor=protocol.bandwidth_factor / 2)
+    if protocol.algorithm != "ring" or not several:
+        return protocol
+    least_s = POST_S.get(protocol.name, 1e-6)
+    step_s = {
+        medium: second if medium == "network" else max(second, least_s) for medium, second in protocol.step_s.items()
+    }
     if members.ranks == members.nodes:  # the latency of a tree step is not hidden
-        step_s["network"] = float(f"{LATENCY_US['tree', one.name][3]}e-6")
+        step_s["network"] = float(f"{LATENCY_US['tree', protocol.name][3]}e-6")
     growth = 1.0
-    if one.name == "Simple" and nbytes >= PLATEAU_FROM_BYTES * members.ranks:
+    if protocol.name == "Simple" and nbytes >= PLATEAU_FROM_BYTES * members.ranks:
         growth = PLATEAU["new" if members.since("ampere") else "old"]
     return replace(
-        one,
-        base_s=LAUNCH_S + growth * (one.base_s - LAUNCH_S),
+        protocol,
+        base_s=LAUNCH_S + growth * (protocol.base_s - LAUNCH_S),
         step_s={medium: growth * second for medium, second in step_s.items()},
         latency_factor=growth,
     )
@@ -389,14 +393,14 @@ SLOW_CORES = {"knights-landing": 3.0}
 """factor of the time that a core needs for the software of a message: MEMORY medium (1.4 GHz, two wide)"""
 
 
-def _adapted_by_mpi(one: Protocol, members: Members, nbytes: float, _version: tuple[int, int]) -> Protocol:
+def _adapted_by_mpi(protocol: Protocol, members: Members, nbytes: float, _version: tuple[int, int]) -> Protocol:
     """Returns a protocol of MPI for some members: ranks of a node share its memory and its cards."""
     each = max(1.0, members.ranks / members.nodes)
     slow = SLOW_CORES.get(members.architecture, 1.0)
     traffic = CACHE_TRAFFIC if 2 * nbytes <= CACHE_BYTES_PER_CORE else MEMORY_TRAFFIC
     return replace(
-        one,
-        latency_factor=slow * one.latency_factor,
+        protocol,
+        latency_factor=slow * protocol.latency_factor,
         memory_bytes_per_s=members.memory_bytes_per_s / traffic / each,
         exchange_s=slow * EXCHANGE_S,
         crossing_s=(each - 1) / CARD_MESSAGES_PER_S,
@@ -414,7 +418,7 @@ GLOO_SEGMENT_BYTES = 2**20
 
 def _over_tcp() -> tuple[Protocol, ...]:
     """Messages of one packet, of several, and above the limit from which the receiver is asked first."""
-    found = "FOUND osu_latency of Open MPI over TCP (GKE): 19.3, 38.4 and 87 us, in pieces of at most 6 % error"
+    measured = "FOUND osu_latency of Open MPI over TCP (GKE): 19.3, 38.4 and 87 us, in pieces of at most 6 % error"
     sizes = ((0.0, 1460.0, 1.0), (1460.0, EAGER_TCP_BYTES, 2.0), (EAGER_TCP_BYTES, math.inf, 4.5))
     return tuple(
         Protocol(
@@ -423,7 +427,7 @@ def _over_tcp() -> tuple[Protocol, ...]:
             latency_factor=factor,
             from_bytes=low,
             below_bytes=high,
-            provenance=f"{found}; eager limit 64 KiB MEMORY high",
+            provenance=f"{measured}; eager limit 64 KiB MEMORY high",
         )
         for name, (low, high, factor) in zip(("packet", "packets", "rendezvous"), sizes, strict=True)
     )

@@ -60,9 +60,9 @@ def _slope(points: Points, *, above: bool) -> float:
     if not size:
         return 0.0
     if above:
-        others = [one for one in points if 2 * one[0] <= size][-1:] or points[:1]
+        others = [point for point in points if 2 * point[0] <= size][-1:] or points[:1]
     else:
-        others = [one for one in points if one[0] >= 2 * size][:1] or points[-1:]
+        others = [point for point in points if point[0] >= 2 * size][:1] or points[-1:]
     other, other_s = others[0]
     if other == size:
         return seconds / size
@@ -201,7 +201,7 @@ class Profile:
         """
         if not self.gradients:
             raise KeyError("the profile has no times of gradients")
-        return min(self.gradients, key=lambda one: abs(one.batch - batch))
+        return min(self.gradients, key=lambda gradient: abs(gradient.batch - batch))
 
     def gradient_s(self, batch: int) -> float:
         """Returns the mean seconds of a gradient alone on its host: linear between measured batches and beyond them.
@@ -216,7 +216,7 @@ class Profile:
         """
         if len(self.gradients) < 2:
             return self.gradient(batch).alone_s
-        at = min(max(1, bisect_left([one.batch for one in self.gradients], batch)), len(self.gradients) - 1)
+        at = min(max(1, bisect_left([gradient.batch for gradient in self.gradients], batch)), len(self.gradients) - 1)
         low, high = self.gradients[at - 1], self.gradients[at]
         slope = (high.alone_s - low.alone_s) / (high.batch - low.batch)
         return max(low.alone_s + slope * (batch - low.batch), 0.0)
@@ -453,7 +453,7 @@ class Consulted:
         ['network: found messages of 4000 bytes; measured were 8 to 1000 bytes;
          assumed: 0.00992 GB/s for the bytes above them, as between the largest sizes']
         """
-        found: dict[str, None] = {}
+        sentences: dict[str, None] = {}
         for operation, members, nbytes, inside in self.asked:
             if operation == MESSAGE and not nbytes:
                 continue
@@ -465,13 +465,13 @@ class Consulted:
                 near = min(known, key=lambda count: abs(count - members))
                 points = self.profile.measured(inside)[operation, near]
                 ranks = ", ".join(map(str, known))
-                found[
+                sentences[
                     f"network: found {what}; measured was {operation} of {ranks} ranks{where}; assumed: the bytes that "
                     f"each rank of {members} sends at the speed of {near}, and a latency by log2 of the ranks"
                 ] = None
             if not points[0][0] <= nbytes <= points[-1][0]:
-                found[f"network: found {what} of {nbytes} bytes; {_assumed(points, nbytes)}"] = None
-        return list(found)
+                sentences[f"network: found {what} of {nbytes} bytes; {_assumed(points, nbytes)}"] = None
+        return list(sentences)
 
     def _points(self, operation: str, members: int, inside: bool) -> Points | None:
         if operation == MESSAGE:

@@ -80,7 +80,7 @@ def measured_times(points: Sequence[tuple[float, float]]) -> MeasuredTimes:
     if wrong or not points:
         raise InputError(f"profile: found {wrong or 'no points'}; expected pairs of batch and seconds above 0")
     batches = tuple(sorted({int(batch) for batch, _ in points}))
-    alike = [[time for batch, time in points if int(batch) == one] for one in batches]
+    alike = [[time for batch, time in points if int(batch) == size] for size in batches]
     return MeasuredTimes(batches, tuple(_rising([sum(times) / len(times) for times in alike])))
 
 

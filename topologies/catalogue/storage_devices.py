@@ -134,14 +134,14 @@ class Storage:
         first, last = start // self.stripe_bytes, (start + nbytes - 1) // self.stripe_bytes
         if first == last:
             return {first % self.stripes: float(nbytes)}
-        found = {first % self.stripes: float((first + 1) * self.stripe_bytes - start)}
+        nbytes_of = {first % self.stripes: float((first + 1) * self.stripe_bytes - start)}
         rounds, rest = divmod(last - first - 1, self.stripes)
         for place in range(self.stripes if rounds else rest):
             server, whole = (first + 1 + place) % self.stripes, rounds + (place < rest)
-            found[server] = found.get(server, 0.0) + whole * self.stripe_bytes
+            nbytes_of[server] = nbytes_of.get(server, 0.0) + whole * self.stripe_bytes
         server = last % self.stripes
-        found[server] = found.get(server, 0.0) + (start + nbytes - last * self.stripe_bytes)
-        return found
+        nbytes_of[server] = nbytes_of.get(server, 0.0) + (start + nbytes - last * self.stripe_bytes)
+        return nbytes_of
 
 
 # --- known storage ---------------------------------------------------------------------------------------------------

@@ -74,14 +74,14 @@ def partitioned(
     Raises:
         InputError: the chip has too few tiles, or its memories are too small.
     """
-    one = spec.part(groups)
+    part = spec.part(groups)
     needed = _needed_bytes(spec, work, groups, samples, data_bytes, gradients, optimizer_copies)
     speed = sustained_bytes_per_s(spec, needed, mode)
     rates = _group_rates(spec, work, groups, samples, speed)
     share, weights = samples / groups, 4.0 * sum(row.parameters for row in work.works)
     return Partition(
         groups=groups,
-        cores=one.cores or 0,
+        cores=part.cores or 0,
         compute_s=gradient_s(work.works, rates, share),
         exchange_s=weights * _copies_moved(groups, optimizer_copies) / speed,
         needed_bytes=needed,
@@ -116,9 +116,9 @@ def group_device(
     Raises:
         InputError: as for `partitioned`.
     """
-    one = spec.part(groups)
+    part = spec.part(groups)
     needed = _needed_bytes(spec, work, groups, samples, data_bytes, True, optimizer_copies)
-    made = device(one, work, samples=-(-samples // groups), optimizer_copies=optimizer_copies)
+    made = device(part, work, samples=-(-samples // groups), optimizer_copies=optimizer_copies)
     rates = _group_rates(spec, work, groups, samples, sustained_bytes_per_s(spec, needed, mode))
     own = made.rates
     assert own is not None, "a device of the catalogue has rates"
@@ -133,9 +133,9 @@ def group_device(
 
 def _group_rates(spec: Spec, work: WorkLike, groups: int, samples: int, bytes_per_s: float) -> Rates:
     """Returns the rates of one group if the chip's memory sustains `bytes_per_s`."""
-    one = spec.part(groups)
-    rates = part_rates(one, work, fitted_parameters(), samples, 0.0)
-    reached = rates.bytes_per_s / sustained_bytes_per_s(one, 0.0)  # by its software
+    part = spec.part(groups)
+    rates = part_rates(part, work, fitted_parameters(), samples, 0.0)
+    reached = rates.bytes_per_s / sustained_bytes_per_s(part, 0.0)  # by its software
     return replace(rates, bytes_per_s=reached * bytes_per_s / groups)
 
 
@@ -154,9 +154,9 @@ def _copies_moved(groups: int, optimizer_copies: int) -> int:
 def _needed_bytes(
     spec: Spec, work: WorkLike, groups: int, samples: int, data_bytes: float, gradients: bool, optimizer_copies: int
 ) -> float:
-    one = footprint(spec, work, optimizer_copies=optimizer_copies)
-    copies = one.weights_bytes + one.optimizer_bytes + data_bytes + (one.gradients_bytes if gradients else 0.0)
-    needed = groups * copies + (samples * one.activation_bytes + one.workspace_bytes if gradients else 0.0)
+    needs = footprint(spec, work, optimizer_copies=optimizer_copies)
+    copies = needs.weights_bytes + needs.optimizer_bytes + data_bytes + (needs.gradients_bytes if gradients else 0.0)
+    needed = groups * copies + (samples * needs.activation_bytes + needs.workspace_bytes if gradients else 0.0)
     there = (spec.memory_bytes or 0.0) + (spec.far_bytes or 0.0)
     if needed > there:
         raise InputError(

@@ -69,12 +69,12 @@ class Fit:
         self.observations = tuple(observations)
         names = {
             name: None
-            for one in self.observations
+            for observation in self.observations
             for kind in KINDS
             for name in (
-                *memory_terms(one.spec, one.software),
-                *launch_terms(one.spec, one.software),
-                *terms(kind, one.spec, one.precision, one.software),
+                *memory_terms(observation.spec, observation.software),
+                *launch_terms(observation.spec, observation.software),
+                *terms(kind, observation.spec, observation.precision, observation.software),
             )
         }
         self.names = list(names)
@@ -82,19 +82,22 @@ class Fit:
         count, kinds = len(self.observations), len(KINDS)
         efficiency = []
         self._launch, self._memory = np.zeros((count, len(self.names))), np.zeros((count, len(self.names)))
-        for case, one in enumerate(self.observations):
-            self._launch[case, [index[name] for name in launch_terms(one.spec, one.software)]] = 1.0
-            self._memory[case, [index[name] for name in memory_terms(one.spec, one.software)]] = 1.0
+        for case, observation in enumerate(self.observations):
+            self._launch[case, [index[name] for name in launch_terms(observation.spec, observation.software)]] = 1.0
+            self._memory[case, [index[name] for name in memory_terms(observation.spec, observation.software)]] = 1.0
             for kind in range(kinds):
-                columns = [index[name] for name in terms(KINDS[kind], one.spec, one.precision, one.software)]
+                columns = [
+                    index[name]
+                    for name in terms(KINDS[kind], observation.spec, observation.precision, observation.software)
+                ]
                 efficiency += [(case * kinds + kind, column) for column in set(columns)]
         self._row, self._column = np.array(efficiency, dtype=np.int64).T
-        cuts = [_cuts(one) for one in self.observations]
-        self._cuts, counts = np.concatenate(cuts).T.copy(), np.array([len(one) for one in cuts])
+        cuts = [_cuts(observation) for observation in self.observations]
+        self._cuts, counts = np.concatenate(cuts).T.copy(), np.array([len(cut) for cut in cuts])
         self._case, self._first = np.repeat(np.arange(count), counts), np.cumsum(counts) - counts
         self._mean, self._sd = (np.array(part) for part in zip(*map(prior, self.names), strict=True))
-        self._logs = np.log([one.seconds for one in self.observations])
-        self._weights = np.array([one.weight for one in self.observations])
+        self._logs = np.log([observation.seconds for observation in self.observations])
+        self._weights = np.array([observation.weight for observation in self.observations])
         self._start = self._mean
         with threadpool_limits(1, "blas"):  # threads cost more than they save on matrices of this size
             self._start = self._found(self._weights)
@@ -167,27 +170,28 @@ class Fit:
         return np.asarray(np.bincount(place, weights, count * names), dtype=np.float64).reshape(count, names)
 
 
-def _cuts(one: Observation) -> Floats:
+def _cuts(observation: Observation) -> Floats:
     """Of every kernel that the device may wait for last: the device's work from it on, and the launches up to it.
 
     The time of a gradient is the largest of these sums (see `layer_times.Queue`). Columns are seconds of arithmetic at
     the peak by kinds of layers, of memory traffic at the catalogue's bandwidth, and of launches. A row is such a
     kernel, the first or the last of a pass through a module. A processor waits for every launch.
     """
-    reachable, kinds = reachable_flops_per_s(one.spec, one.precision), len(KINDS)
-    scale = ITEM_BYTES[precision_named(one.precision)] / 4 / one.spec.sustained_bytes_per_s
-    ways = list(passes(one.work.works, filling_of(one.spec, one.software), one.samples))
+    spec, samples = observation.spec, observation.samples
+    reachable, kinds = reachable_flops_per_s(spec, observation.precision), len(KINDS)
+    scale = ITEM_BYTES[precision_named(observation.precision)] / 4 / spec.sustained_bytes_per_s
+    ways = list(passes(observation.work.works, filling_of(spec, observation.software), samples))
     work, kernels = np.zeros((len(ways), kinds + 2)), np.array([way.kernels for _, way, _ in ways])
     for place, (_, way, products) in enumerate(ways):
         for kind, flops in products:
             work[place, KINDS.index(kind)] += flops / reachable
-        work[place, kinds] = (way.fixed_bytes + one.samples * way.moved_bytes) * scale
+        work[place, kinds] = (way.fixed_bytes + samples * way.moved_bytes) * scale
     after = np.cumsum(work[::-1], axis=0)[::-1] - work
     launched = np.cumsum(kernels)
-    if not launches_ahead(one.spec):
+    if not launches_ahead(spec):
         whole = work.sum(axis=0)
-        whole[-1] = launched[-1] * one.spec.launch_s
+        whole[-1] = launched[-1] * spec.launch_s
         return np.asarray(whole[None], dtype=np.float64)
     first, last = after + work, after + work / np.maximum(kernels, 1)[:, None]
-    first[:, -1], last[:, -1] = (launched - kernels + 1) * one.spec.launch_s, launched * one.spec.launch_s
+    first[:, -1], last[:, -1] = (launched - kernels + 1) * spec.launch_s, launched * spec.launch_s
     return np.asarray(np.concatenate([first[kernels > 0], last[kernels > 1]]), dtype=np.float64)

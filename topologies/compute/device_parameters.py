@@ -76,10 +76,10 @@ def chip_key(spec: Spec) -> str:
 
 @cache
 def _highest_power() -> dict[str, float]:
-    found: dict[str, float] = {}
+    highest: dict[str, float] = {}
     for spec in SPECS.values():
-        found[chip_key(spec)] = max(found.get(chip_key(spec), 0.0), spec.power_w or 0.0)
-    return found
+        highest[chip_key(spec)] = max(highest.get(chip_key(spec), 0.0), spec.power_w or 0.0)
+    return highest
 
 
 def limited_power(spec: Spec) -> bool:

@@ -140,12 +140,12 @@ def layer_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[L
         for place, way, work in passes(rows, rates.filling, samples)
     ]
     forward, backward = taken[: len(rows)], reversed(taken[len(rows) :])
-    return [LayerTime(row, one[1], other[1]) for row, one, other in zip(rows, forward, backward, strict=True)]
+    return [LayerTime(row, there[1], back[1]) for row, there, back in zip(rows, forward, backward, strict=True)]
 
 
 def gradient_s(rows: Sequence[RowLike], rates: Rates, samples: float) -> float:
     """Returns the seconds of a gradient; the arguments are those of `layer_times`."""
-    return sum(one.forward_s + one.backward_s for one in layer_times(rows, rates, samples))
+    return sum(time.forward_s + time.backward_s for time in layer_times(rows, rates, samples))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def kind_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[Ki
         if kind in flops
     ]
     traffic = KindTime("memory", nbytes / rates.bytes_per_s, nbytes)
-    executed_s = sum(one.seconds for one in layers) + traffic.seconds
+    executed_s = sum(layer.seconds for layer in layers) + traffic.seconds
     exposed_s = max(0.0, gradient_s(rows, rates, samples) - executed_s)
     hidden_s = max(0.0, kernels * rates.launch_s - exposed_s)
     return [*layers, traffic, KindTime("launches", exposed_s, kernels, hidden_s)]
@@ -197,18 +197,18 @@ def layer_shares(times: Sequence[LayerTime]) -> tuple[tuple[float, ...], tuple[f
 
     The time of a module without parameters belongs to the layer before it, or to the first one.
     """
-    total = sum(one.forward_s + one.backward_s for one in times) or 1.0
+    total = sum(time.forward_s + time.backward_s for time in times) or 1.0
     forward: list[float] = []
     backward: list[float] = []
     early = [0.0, 0.0]
-    for one in times:
-        if one.row.parameters:
-            forward.append(one.forward_s + early[0])
-            backward.append(one.backward_s + early[1])
+    for time in times:
+        if time.row.parameters:
+            forward.append(time.forward_s + early[0])
+            backward.append(time.backward_s + early[1])
             early = [0.0, 0.0]
         elif forward:
-            forward[-1] += one.forward_s
-            backward[-1] += one.backward_s
+            forward[-1] += time.forward_s
+            backward[-1] += time.backward_s
         else:
-            early = [early[0] + one.forward_s, early[1] + one.backward_s]
+            early = [early[0] + time.forward_s, early[1] + time.backward_s]
     return tuple(seconds / total for seconds in forward), tuple(seconds / total for seconds in backward)

@@ -63,16 +63,16 @@ class ErrorRange:
 
 def ranges(errors: Iterable[LeftOut]) -> list[ErrorRange]:
     """Returns the range of errors of every kind of device and class of precision, for chips with and without rows."""
-    errors, found = list(errors), []
+    errors, of_group = list(errors), []
     for host in (False, True):
         for known in (False, True):
-            alike = [one for one in errors if (one.host, one.known) == (host, known)]
+            alike = [error for error in errors if (error.host, error.known) == (host, known)]
             for precision in CLASSES:
-                same = [one.error for one in alike if one.precision == precision]
-                used = same if len(same) >= FEWEST else [one.error for one in alike]
+                same = [known_error.error for known_error in alike if known_error.precision == precision]
+                used = same if len(same) >= FEWEST else [known_error.error for known_error in alike]
                 if used:
-                    found.append(ErrorRange(host, precision, known, *_quantiles(used), len(used)))
-    return found
+                    of_group.append(ErrorRange(host, precision, known, *_quantiles(used), len(used)))
+    return of_group
 
 
 def _quantiles(errors: Sequence[float]) -> tuple[float, float]:
@@ -84,14 +84,14 @@ def _quantiles(errors: Sequence[float]) -> tuple[float, float]:
 def _read() -> dict[tuple[bool, str, bool], ErrorRange]:
     with FILE.open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    found = [
+    rows = [
         ErrorRange(
             line["host"] == "yes", line["precision"], line["known"] == "yes", float(line["low"]), float(line["high"]),
             int(line["rows"]),
         )
         for line in lines
     ]  # fmt: skip
-    return {(one.host, one.precision, one.known): one for one in found}
+    return {(row.host, row.precision, row.known): row for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class ChipError:
 @cache
 def _chips() -> dict[str, ChipError]:
     with CHIPS.open(newline="", encoding="utf-8") as file:
-        return {one["chip"]: ChipError(int(one["rows"]), float(one["error"])) for one in csv.DictReader(file)}
+        return {row["chip"]: ChipError(int(row["rows"]), float(row["error"])) for row in csv.DictReader(file)}
 
 
 def chip_error(spec: Spec) -> ChipError | None:
@@ -125,14 +125,14 @@ def chip_error(spec: Spec) -> ChipError | None:
 
 def basis(spec: Spec) -> str:
     """Says which published rows the predictions of a device rest on, and how wide their interval is."""
-    one = chip_error(spec)
+    measured = chip_error(spec)
     half = max(spec.peaks, key=lambda name: spec.peaks[name] if name != "fp8" else 0.0)
-    interval = interval_of(spec, half, known=one is not None)
+    interval = interval_of(spec, half, known=measured is not None)
     width = f"{interval.low - 1:+.0%} to {interval.high - 1:+.0%} of a predicted time in {half}"
-    if one is None:
+    if measured is None:
         return f"no published rows; interval {width}, by the errors of other chips, each left out"
-    rows = f"{one.rows} published row{'s' if one.rows > 1 else ''}"
-    return f"{rows}, {one.error:.0%} off when left out; interval {width}"
+    rows = f"{measured.rows} published row{'s' if measured.rows > 1 else ''}"
+    return f"{rows}, {measured.error:.0%} off when left out; interval {width}"
 
 
 def interval_of(spec: Spec, precision: str, *, known: bool) -> Interval:
@@ -144,8 +144,8 @@ def interval_of(spec: Spec, precision: str, *, known: bool) -> Interval:
         known: whether throughput of the chip was published.
     """
     group = precision_class(spec, precision)
-    one = _read()[spec.kind != "gpu", group, known]
+    errors = _read()[spec.kind != "gpu", group, known]
     chips = "chips with published throughput" if known else "chips without published throughput"
-    what = "processors" if one.host else "GPUs"
-    words = f"{one.rows} predictions of {what} ({chips}; arithmetic: {group}), each left out of its fit"
-    return Interval(math.exp(-one.high), math.exp(-one.low), SHARE, words)
+    what = "processors" if errors.host else "GPUs"
+    words = f"{errors.rows} predictions of {what} ({chips}; arithmetic: {group}), each left out of its fit"
+    return Interval(math.exp(-errors.high), math.exp(-errors.low), SHARE, words)

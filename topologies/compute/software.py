@@ -95,8 +95,8 @@ def _library(text: str, kind: Kind, year: int | None) -> Library:
         return "assembler"
     if re.search(DIRECT, text):
         return "early"
-    if found := re.search(VERSION, text):
-        known: Library = next(name for version, name in VERSIONS if float(found[1]) >= version)
+    if match := re.search(VERSION, text):
+        known: Library = next(name for version, name in VERSIONS if float(match[1]) >= version)
         return "eight" if known == "seven" and (year or 0) >= LATE_SEVEN else known
     return library_of_year(year or SINCE[0][0])
 

@@ -188,8 +188,8 @@ class Jitter:
         """
         if self.distribution == "none":
             return (1.0,)
-        found = law(self).ppf((np.arange(count) + 0.5) / count)
-        return tuple(float(value) for value in found / found.mean())
+        values = law(self).ppf((np.arange(count) + 0.5) / count)
+        return tuple(float(value) for value in values / values.mean())
 
 
 NO_JITTER = Jitter("none")

@@ -77,8 +77,8 @@ class JitterBlocks:
         first = self.jitter.factors_of_block(self._seed, int(self._ranks[0]), block)
         quick = not self.jitter.values and max(self._seed, int(self._ranks.max()), block) < WORD and self._seed >= 0
         if quick:
-            (one,) = _rows(self.jitter, self._seed, self._ranks[:1], block, BLOCK)
-            quick = bool((one == first).all())
+            (row,) = _rows(self.jitter, self._seed, self._ranks[:1], block, BLOCK)
+            quick = bool((row == first).all())
         for at in range(0, len(self._ranks), AT_ONCE):
             ranks = self._ranks[at : at + AT_ONCE]
             if quick:
@@ -126,9 +126,9 @@ def states(seed: int, ranks: NDArray[np.int64], block: int) -> Iterator[dict[str
     entropy[2] = ranks.astype(np.uint32)
     words = _generated(_mixed(entropy), 8)
     high, low, high_inc, low_inc = ((words[at] | (words[at + 1] << np.uint64(32))).tolist() for at in (0, 2, 4, 6))
-    for one, two, three, four in zip(high, low, high_inc, low_inc, strict=True):
-        inc = (((three << 64 | four) << 1) | 1) & MASK
-        state = ((inc + (one << 64 | two)) * PCG_MULTIPLIER + inc) & MASK
+    for state_high, state_low, inc_high, inc_low in zip(high, low, high_inc, low_inc, strict=True):
+        inc = (((inc_high << 64 | inc_low) << 1) | 1) & MASK
+        state = ((inc + (state_high << 64 | state_low)) * PCG_MULTIPLIER + inc) & MASK
         yield {"bit_generator": "PCG64", "state": {"state": state, "inc": inc}, "has_uint32": 0, "uinteger": 0}
 
 
@@ -154,10 +154,10 @@ def _mixed(entropy: Sequence[Words]) -> list[Words]:
 
 def _generated(pool: Sequence[Words], count: int) -> list[NDArray[np.uint64]]:
     """Returns the words that the pools generate."""
-    constant, found = INIT_B, []
+    constant, generated = INIT_B, []
     for at in range(count):
         words = pool[at % POOL] ^ np.uint32(constant)
         constant = constant * MULT_B % WORD
         words = words * np.uint32(constant)
-        found.append((words ^ (words >> SHIFT)).astype(np.uint64))
-    return found
+        generated.append((words ^ (words >> SHIFT)).astype(np.uint64))
+    return generated

@@ -65,19 +65,24 @@ def changes(graph: Graph, faults: Sequence[LinkFault]) -> tuple[Change, ...]:
     hit = [_connections(graph, fault.between) for fault in faults]
     planes = _planes(graph)
     parts: dict[Ends, list[Connection]] = {}
-    for one in graph.connections:
-        parts.setdefault((planes[one.ends[0]], planes[one.ends[1]]), []).append(one)
-    found: dict[float, dict[Ends, float]] = {}
+    for connection in graph.connections:
+        parts.setdefault((planes[connection.ends[0]], planes[connection.ends[1]]), []).append(connection)
+    rates_at: dict[float, dict[Ends, float]] = {}
     for ends, members in parts.items():
         its = [[fault for fault, gone in zip(faults, hit, strict=True) if member in gone] for member in members]
         before = 1.0
-        moments = {at_s for one in its for fault in one for at_s in (fault.at_s, fault.at_s + fault.lasts_s)}
+        moments = {
+            at_s
+            for faults_of_link in its
+            for fault in faults_of_link
+            for at_s in (fault.at_s, fault.at_s + fault.lasts_s)
+        }
         for at_s in sorted(moments - {math.inf}):
             left = sum(member.count * _rate(own, at_s) for member, own in zip(members, its, strict=True))
             rate = left / sum(member.count for member in members)
             if rate != before:
-                found.setdefault(at_s, {})[ends] = before = rate
-    return tuple(Change(at_s, rates) for at_s, rates in sorted(found.items()))
+                rates_at.setdefault(at_s, {})[ends] = before = rate
+    return tuple(Change(at_s, rates) for at_s, rates in sorted(rates_at.items()))
 
 
 def _rate(faults: Sequence[LinkFault], at_s: float) -> float:
@@ -105,7 +110,9 @@ def mistakes(graph: Graph, between: Ends) -> list[str]:
     if _connections(graph, between):
         return []
     here = _members(graph, between[0])
-    others = [other for one in graph.connections for a, other in (one.ends, one.ends[::-1]) if a in here]
+    others = [
+        other for connection in graph.connections for a, other in (connection.ends, connection.ends[::-1]) if a in here
+    ]
     return [
         f"nothing joins {between[0]} and {between[1]}; {between[0]} is joined to {', '.join(dict.fromkeys(others))}"
     ]
@@ -124,7 +131,8 @@ def _members(graph: Graph, name: str) -> set[str]:
 def _connections(graph: Graph, between: Ends) -> list[Connection]:
     here, there = (_members(graph, name) for name in between)
     return [
-        one
-        for one in graph.connections
-        if (one.ends[0] in here and one.ends[1] in there) or (one.ends[1] in here and one.ends[0] in there)
+        connection
+        for connection in graph.connections
+        if (connection.ends[0] in here and connection.ends[1] in there)
+        or (connection.ends[1] in here and connection.ends[0] in there)
     ]

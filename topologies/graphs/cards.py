@@ -82,13 +82,13 @@ def striped_cards(node: Graph, doors: Collection[str]) -> dict[str, str]:
     {'nic0': 'nic0+nic1', 'nic1': 'nic0+nic1'}
     """
     beside = _neighbours(node)
-    found: dict[str, str] = {}
+    bundle_of: dict[str, str] = {}
     for cards, devices in _shared(beside, _forwarders(node), node.of_kind("device"), doors).items():
         for number in range(len(devices)):
             together = cards[number :: len(devices)]
             if len(together) > 1:
-                found |= dict.fromkeys(together, "+".join(together))
-    return found
+                bundle_of |= dict.fromkeys(together, "+".join(together))
+    return bundle_of
 
 
 def cards_of(graph: Graph) -> Cards:
@@ -103,8 +103,8 @@ def cards_of(graph: Graph) -> Cards:
     kinds = {vertex.name: vertex.kind for vertex in graph.vertices}
     doors: dict[str, list[str]] = {}
     for connection in graph.connections:
-        one, other = connection.ends
-        if machine[one] != machine[other]:
+        first_end, other_end = connection.ends
+        if machine[first_end] != machine[other_end]:
             for end in connection.ends:
                 host = machine[end]
                 if kinds[end] == "nic" and host is not None and end not in doors.setdefault(host, []):
@@ -137,10 +137,10 @@ def _neighbours(graph: Graph, within: Mapping[str, str | None] | None = None) ->
     """Returns the neighbours of each vertex, or only those of the same machine."""
     beside: dict[str, list[str]] = {vertex.name: [] for vertex in graph.vertices}
     for connection in graph.connections:
-        one, other = connection.ends
-        if within is None or within[one] == within[other]:
-            beside[one].append(other)
-            beside[other].append(one)
+        end, other_end = connection.ends
+        if within is None or within[end] == within[other_end]:
+            beside[end].append(other_end)
+            beside[other_end].append(end)
     return beside
 
 
@@ -166,11 +166,11 @@ def _shared(
     beside: Neighbours, forwards: Collection[str], members: Sequence[str], doors: Collection[str]
 ) -> dict[tuple[str, ...], list[str]]:
     """Returns the members that have the same nearest cards, by these cards; both in their order."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    members_of: dict[tuple[str, ...], list[str]] = {}
     for member in members:
         hops = _spread(beside, forwards, member, doors)
         nearest = min(hops.values(), default=0)
         cards = tuple(card for card in doors if hops.get(card) == nearest)
         if cards:
-            found.setdefault(cards, []).append(member)
-    return found
+            members_of.setdefault(cards, []).append(member)
+    return members_of

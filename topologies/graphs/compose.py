@@ -56,14 +56,17 @@ def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], proven
     vertices = [vertex for vertex in network.vertices if vertex.name not in inside]
     used = dict.fromkeys(nics, 0)
     dealt = [(connection, _dealt(connection, nics, used)) for connection in network.connections]
-    connections = [one for _, several in dealt for one in several]
+    connections = [connection for _, several in dealt for connection in several]
     for host, copy in inside.items():
         vertices += [_inside(vertex, host, planes[host]) for vertex in copy.vertices]
         connections += [
             Connection(
-                ends=(f"{host}.{one.ends[0]}", f"{host}.{one.ends[1]}"), link=one.link, count=one.count, bend=one.bend
+                ends=(f"{host}.{connection.ends[0]}", f"{host}.{connection.ends[1]}"),
+                link=connection.link,
+                count=connection.count,
+                bend=connection.bend,
             )
-            for one in copy.connections
+            for connection in copy.connections
         ]
     return Graph(
         name=name,
@@ -110,12 +113,12 @@ def _dealt(connection: Connection, nics: Mapping[str, tuple[str, ...]], used: di
     ways = min(max((len(nics[end]) for end in ends), default=1), connection.count)
     dealt = []
     for number in range(ways):
-        one, other = (
+        start, to = (
             f"{end}.{nics[end][(used[end] + number) % len(nics[end])]}" if end in nics else end
             for end in connection.ends
         )
         count = len(range(number, connection.count, ways))
-        dealt.append(Connection(ends=(one, other), link=connection.link, count=count, bend=connection.bend))
+        dealt.append(Connection(ends=(start, to), link=connection.link, count=count, bend=connection.bend))
     for end in ends:
         used[end] += connection.count
     return dealt

@@ -107,27 +107,27 @@ def _in_group(middle: Place, number: int, rows: int, columns: int) -> Place:
 
 def _inside(grid: list[str], columns: int, within: str | Link, column_links: int) -> Iterator[Connection]:
     wire = link_named(within)
-    for one, other in itertools.combinations(range(len(grid)), 2):
-        ends = grid[one], grid[other]
-        if one // columns == other // columns:
-            yield Connection(ends=ends, link=wire, bend=_bow(one, other))
-        elif one % columns == other % columns:
-            yield Connection(ends=ends, link=wire, count=column_links, bend=0.0 if other == one + columns else 0.12)
+    for first, second in itertools.combinations(range(len(grid)), 2):
+        ends = grid[first], grid[second]
+        if first // columns == second // columns:
+            yield Connection(ends=ends, link=wire, bend=_bow(first, second))
+        elif first % columns == second % columns:
+            yield Connection(ends=ends, link=wire, count=column_links, bend=0.0 if second == first + columns else 0.12)
 
 
-def _bow(one: int, other: int) -> float:
+def _bow(first: int, second: int) -> float:
     """Returns the bend of a link over the routers between its ends, at most the space above the row."""
-    return 0.0 if other == one + 1 else -min(0.25, 2.2 / ((other - one) * COLUMN_GAP))
+    return 0.0 if second == first + 1 else -min(0.25, 2.2 / ((second - first) * COLUMN_GAP))
 
 
 def _global(grids: list[list[str]], pair_links: int, between: str | Link) -> Iterator[Connection]:
     """Distributes the links of every pair of groups to routers in turn; several between two routers become one."""
     wire, turn = link_named(between), [0] * len(grids)
-    for one, other in itertools.combinations(range(len(grids)), 2):
+    for first, second in itertools.combinations(range(len(grids)), 2):
         counts: dict[tuple[str, str], int] = {}
         for _ in range(pair_links):
-            ends = grids[one][turn[one] % len(grids[one])], grids[other][turn[other] % len(grids[other])]
-            turn[one], turn[other] = turn[one] + 1, turn[other] + 1
+            ends = grids[first][turn[first] % len(grids[first])], grids[second][turn[second] % len(grids[second])]
+            turn[first], turn[second] = turn[first] + 1, turn[second] + 1
             counts[ends] = counts.get(ends, 0) + 1
         for ends, count in counts.items():
             yield Connection(ends=ends, link=wire, count=count)

@@ -26,9 +26,9 @@ HYBRID_CUBE_MESH = {
 """NVLinks between the GPUs of a DGX-1"""
 
 
-def joined(one: str, other: str, link: str | Link, count: int = 1, bend: float = 0.0) -> Connection:
+def joined(start: str, end: str, link: str | Link, count: int = 1, bend: float = 0.0) -> Connection:
     """Returns a connection of `count` links of a name between two vertices."""
-    return Connection(ends=(one, other), link=link_named(link), count=count, bend=bend)
+    return Connection(ends=(start, end), link=link_named(link), count=count, bend=bend)
 
 
 def at(name: str, kind: Kind, x: float, y: float, device: str | None = None) -> Vertex:
@@ -122,7 +122,7 @@ def dgx1(*, gpu: str = "p100") -> Graph:
     """
     if gpu not in HYBRID_CUBE_MESH:
         raise InputError(f"gpu: found {gpu!r}, expected p100 or v100")
-    found = {
+    provenance = {
         "p100": "NVLinks MEMORY certain",
         "v100": "NVLinks FOUND (two nvidia-smi topo -m: DLPerf, NERSC)",
     }
@@ -143,18 +143,18 @@ def dgx1(*, gpu: str = "p100") -> Graph:
         name="dgx1",
         vertices=tuple(vertices),
         connections=tuple(connections),
-        provenance=f"{found[gpu]}; PCIe, QPI, sockets and four EDR NICs MEMORY certain",
+        provenance=f"{provenance[gpu]}; PCIe, QPI, sockets and four EDR NICs MEMORY certain",
     )
 
 
 def _nvlinks(matrix: tuple[str, ...], link: str) -> Iterator[Connection]:
     """Yields the links of each pair; a link that would be hidden behind a GPU of its row bends away from it."""
-    for one, row in enumerate(matrix):
-        for other, count in enumerate(row[:one]):
+    for gpu, row in enumerate(matrix):
+        for peer, count in enumerate(row[:gpu]):
             if count != "0":
-                near = one // 4 != other // 4 or one - other == 1
-                bend = 0.0 if near else (0.3 if one - other == 2 else 0.4) * (-1 if one < 4 else 1)
-                yield joined(f"gpu{other}", f"gpu{one}", link, int(count), bend)
+                near = gpu // 4 != peer // 4 or gpu - peer == 1
+                bend = 0.0 if near else (0.3 if gpu - peer == 2 else 0.4) * (-1 if gpu < 4 else 1)
+                yield joined(f"gpu{peer}", f"gpu{gpu}", link, int(count), bend)
 
 
 def nvswitch_node(

@@ -125,21 +125,21 @@ class Graph:
     @cached_property
     def network_cards(self) -> Mapping[str | None, Sequence[str]]:
         """The names of the network cards of each host."""
-        found: dict[str | None, list[str]] = {}
+        cards: dict[str | None, list[str]] = {}
         for vertex in self.vertices:
             if vertex.kind == "nic":
-                found.setdefault(vertex.host, []).append(vertex.name)
-        return found
+                cards.setdefault(vertex.host, []).append(vertex.name)
+        return cards
 
     @cached_property
     def bytes_per_s_by_medium(self) -> Mapping[str, Mapping[str, float]]:
         """The bandwidth of the links of each vertex together, by their medium."""
-        found: dict[str, dict[str, float]] = {}
+        rates_of: dict[str, dict[str, float]] = {}
         for connection in self.connections:
             for end in set(connection.ends):
-                rates = found.setdefault(end, {})
+                rates = rates_of.setdefault(end, {})
                 rates[connection.link.medium] = rates.get(connection.link.medium, 0.0) + connection.bytes_per_s
-        return found
+        return rates_of
 
     @cached_property
     def nx(self) -> nx.Graph[str]:
@@ -166,11 +166,12 @@ class Graph:
             return self
         vertices = {name: vertex for vertex in self.vertices if (name := planes.get(vertex.name, vertex.name))}
         connections: dict[Ends, Connection] = {}
-        for one in self.connections:
-            ends = planes.get(one.ends[0], one.ends[0]), planes.get(one.ends[1], one.ends[1])
+        for connection in self.connections:
+            start, end = connection.ends
+            ends = planes.get(start, start), planes.get(end, end)
             before = connections.get(ends)
-            count = one.count + (before.count if before else 0)
-            connections[ends] = dataclasses.replace(one, ends=ends, count=count)
+            count = connection.count + (before.count if before else 0)
+            connections[ends] = dataclasses.replace(connection, ends=ends, count=count)
         return dataclasses.replace(
             self,
             vertices=tuple(dataclasses.replace(vertex, name=name, plane=None) for name, vertex in vertices.items()),
@@ -182,10 +183,10 @@ class Graph:
     @cached_property
     def varying(self) -> Mapping[Ends, Variation]:
         """The connections of the striped graph whose bandwidth varies over time; parallel links vary together."""
-        if all(one.link.variation is None for one in self.connections):
+        if all(connection.link.variation is None for connection in self.connections):
             return {}
-        found = ((one.ends, one.link.variation) for one in self.striped().connections)
-        return {ends: variation for ends, variation in found if variation is not None}
+        variations = ((connection.ends, connection.link.variation) for connection in self.striped().connections)
+        return {ends: variation for ends, variation in variations if variation is not None}
 
     def with_variation(self, variation: Variation | None) -> Graph:
         """Returns the same graph, in which the bandwidth of every link of the medium `network` varies in one way.
@@ -195,9 +196,12 @@ class Graph:
         """
         if variation is None and not self.varying:
             return self
-        links = {one.link for one in self.connections if one.link.medium == "network"}
+        links = {connection.link for connection in self.connections if connection.link.medium == "network"}
         varied = {link: dataclasses.replace(link, variation=variation) for link in links}
-        connections = (dataclasses.replace(one, link=varied.get(one.link, one.link)) for one in self.connections)
+        connections = (
+            dataclasses.replace(connection, link=varied.get(connection.link, connection.link))
+            for connection in self.connections
+        )
         return dataclasses.replace(self, connections=tuple(connections))
 
     @cached_property

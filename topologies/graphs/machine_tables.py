@@ -59,16 +59,16 @@ def shape_of(gate: int, forwards: list[bool], neighbours: list[list[int]]) -> Sh
         ]
         for here in range(size)
     ]
-    widest = max(len(found) for row in nexts for found in row)
+    widest = max(len(hops) for row in nexts for hops in row)
     padded = np.full((size, size, max(widest, 1)), -1, dtype=np.int64)
     for here, row in enumerate(nexts):
-        for target, found in enumerate(row):
-            padded[here, target, : len(found)] = found
+        for target, own_hops in enumerate(row):
+            padded[here, target, : len(own_hops)] = own_hops
     onward = [[other for other in row if forwards[other]] for row in neighbours]
     climbed = [
         [_climb(source, target, gate, forwards, neighbours, onward) for target in range(size)] for source in range(size)
     ]
-    count = np.array([[len(found) for found in row] for row in nexts], dtype=np.int64)
+    count = np.array([[len(hops) for hops in row] for row in nexts], dtype=np.int64)
     return Shape(size, gate, count, padded, np.array(climbed, dtype=np.int64))
 
 
@@ -141,13 +141,13 @@ def find_machines(names: Numbers, forwards: NDArray[np.bool_], source: Numbers, 
     np.minimum.at(gate, names[source[out]], target[out])
     last = np.full(count, -1)
     np.maximum.at(last, names[source[out]], target[out])
-    found = (gate == last) & (np.bincount(names[names >= 0], minlength=count) < LARGEST)
-    at = gate[found]
+    is_gate = (gate == last) & (np.bincount(names[names >= 0], minlength=count) < LARGEST)
+    at = gate[is_gate]
     # `Wiring.climb` goes on at a vertex with two neighbours, so such a vertex is no gate
-    found[found] = (names[at] < 0) & forwards[at] & (onward[at] > 2)
-    number = np.where(found, np.cumsum(found) - 1, -1)
+    is_gate[is_gate] = (names[at] < 0) & forwards[at] & (onward[at] > 2)
+    number = np.where(is_gate, np.cumsum(is_gate) - 1, -1)
     machine = np.where(names >= 0, number[names], -1) if count else np.full(len(names), -1)
-    return _tables(machine, gate[found], forwards, source, target)
+    return _tables(machine, gate[is_gate], forwards, source, target)
 
 
 def _tables(machine: Numbers, gate: Numbers, forwards: NDArray[np.bool_], source: Numbers, target: Numbers) -> Machines:
@@ -176,10 +176,14 @@ def _tables(machine: Numbers, gate: Numbers, forwards: NDArray[np.bool_], source
     shape = np.array(
         [
             numbers.setdefault(
-                (at, facts[begins[one] : begins[one + 1]].tobytes(), pairs[cuts[one] : cuts[one + 1]].tobytes()),
+                (
+                    at,
+                    facts[begins[number] : begins[number + 1]].tobytes(),
+                    pairs[cuts[number] : cuts[number + 1]].tobytes(),
+                ),
                 len(numbers),
             )
-            for one, at in enumerate(gate_place.tolist())
+            for number, at in enumerate(gate_place.tolist())
         ],
         dtype=np.int64,
     )
@@ -190,4 +194,4 @@ def _shape(gate: int, forwards: bytes, pairs: bytes) -> Shape:
     neighbours: list[list[int]] = [[] for _ in forwards]
     for here, there in np.frombuffer(pairs, dtype=np.uint8).reshape(-1, 2).tolist():
         neighbours[here].append(there)
-    return shape_of(gate, [bool(one) for one in forwards], neighbours)
+    return shape_of(gate, [bool(forwarding) for forwarding in forwards], neighbours)

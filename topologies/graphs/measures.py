@@ -100,27 +100,29 @@ def _of_whole_nodes(network: Graph, node: Graph) -> Bisection:
     if across is None:
         return Bisection(None, "one node has no halves")
     hosts = set(network.of_kind("host"))
-    nics = cabled(node, max(one.count for one in network.connections if hosts.intersection(one.ends)))
+    nics = cabled(
+        node, max(connection.count for connection in network.connections if hosts.intersection(connection.ends))
+    )
     if not set(nics).intersection(node.endpoints):  # devices are behind NICs, which may be slower than cables
         across = min(across, len(network.endpoints) // 2 * least_cut(node, node.endpoints, nics))
     return Bisection(across, "upper bound: the cheapest cut that does not divide nodes")
 
 
-def least_cut(graph: Graph, one: tuple[str, ...], other: tuple[str, ...]) -> float:
+def least_cut(graph: Graph, sources: tuple[str, ...], targets: tuple[str, ...]) -> float:
     """Returns the bytes per second, one way, from some vertices to others when nothing else uses the graph.
 
     Args:
         graph: the graph.
-        one: the names of the first vertices.
-        other: the names of the other vertices.
+        sources: the names of the first vertices.
+        targets: the names of the other vertices.
     """
     directed: nx.DiGraph[Any] = nx.DiGraph()
     for a, b, data in graph.nx.edges(data=True):
         directed.add_edge(a, b, capacity=data["bytes_per_s"])
         directed.add_edge(b, a, capacity=data["bytes_per_s"])
     ends = object(), object()  # equal to no name
-    directed.add_edges_from((ends[0], name) for name in one)  # no capacity means no limit
-    directed.add_edges_from((name, ends[1]) for name in other)
+    directed.add_edges_from((ends[0], name) for name in sources)  # no capacity means no limit
+    directed.add_edges_from((name, ends[1]) for name in targets)
     value: float = nx.minimum_cut_value(directed, *ends)
     return value
 
@@ -143,13 +145,13 @@ def _searched(graph: Graph) -> float:
     half = len(graph.endpoints) // 2
     ends = np.concatenate([np.zeros(2 * len(capacities)), [half]])
     starts = np.concatenate([np.full(2 * len(capacities), -np.inf), [half]])
-    found = milp(
+    solution = milp(
         np.concatenate([np.zeros(len(names)), capacities / scale]),
         integrality=whole.astype(int),
         bounds=Bounds(lower, upper),
         constraints=LinearConstraint(rows.tocsr(), starts, ends),
         options={"mip_rel_gap": 0.0},
     )
-    assert found.success and found.x is not None, found.message
-    one = tuple(name for name in graph.endpoints if found.x[at[name]] > 0.5)
-    return least_cut(graph, one, tuple(name for name in graph.endpoints if name not in one))  # without rounding
+    assert solution.success and solution.x is not None, solution.message
+    chosen = tuple(name for name in graph.endpoints if solution.x[at[name]] > 0.5)
+    return least_cut(graph, chosen, tuple(name for name in graph.endpoints if name not in chosen))  # without rounding

@@ -205,6 +205,6 @@ def spread_out(count: int, width: float, y: float) -> list[Place]:
     return [((number + 0.5) / count * width - width / 2, y) for number in range(count)]
 
 
-def hop(one: str, other: str, wire: Link, count: int = 1) -> Connection:
+def hop(start: str, end: str, wire: Link, count: int = 1) -> Connection:
     """Returns cables between two switches."""
-    return Connection(ends=(one, other), link=switch_hop(wire), count=count)
+    return Connection(ends=(start, end), link=switch_hop(wire), count=count)

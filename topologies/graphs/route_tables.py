@@ -53,8 +53,8 @@ class RouteTables:
 
     def hops(self, vertices: Numbers, following: Numbers) -> Numbers:
         """Returns the number of the hop from each vertex to the following one: its place in `Wiring.connection`."""
-        found: Numbers = self._order[np.searchsorted(self._keys, vertices * len(self._forwards) + following)]
-        return found
+        indices: Numbers = self._order[np.searchsorted(self._keys, vertices * len(self._forwards) + following)]
+        return indices
 
     @property
     def machines(self) -> Machines:
@@ -83,27 +83,27 @@ class RouteTables:
     def flat(self) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
         """The tables of all shapes, one after the other: begin and size of each, counts, next hops, climbed hops."""
         shapes = self._machines.shapes
-        size = np.array([one.size for one in shapes], dtype=np.int64)
-        widest = max((one.nexts.shape[2] for one in shapes), default=1)
-        nexts = [np.pad(one.nexts, ((0, 0), (0, 0), (0, widest - one.nexts.shape[2]))) for one in shapes]
+        size = np.array([shape.size for shape in shapes], dtype=np.int64)
+        widest = max((shape.nexts.shape[2] for shape in shapes), default=1)
+        nexts = [np.pad(shape.nexts, ((0, 0), (0, 0), (0, widest - shape.nexts.shape[2]))) for shape in shapes]
         return (
             np.cumsum(size**2) - size**2,
             size,
-            np.concatenate([one.count.ravel() for one in shapes]),
-            np.concatenate([one.reshape(-1, widest) for one in nexts]),
-            np.concatenate([one.climbed.ravel() for one in shapes]),
+            np.concatenate([shape.count.ravel() for shape in shapes]),
+            np.concatenate([table.reshape(-1, widest) for table in nexts]),
+            np.concatenate([shape.climbed.ravel() for shape in shapes]),
         )
 
     def picked(self, sources: Numbers, targets: Numbers, hop: Numbers, count: Numbers) -> Numbers:
         """Returns which of `count` next hops each pair takes; −1 where the routes fork and there is no hash."""
-        found = np.zeros(len(count), dtype=np.int64)
+        choices = np.zeros(len(count), dtype=np.int64)
         forks = np.flatnonzero(count > 1)
         if self._pick is None:
-            found[forks] = -1
-            return found
-        rows = zip(*(one[forks].tolist() for one in (sources, targets, hop, count)), strict=True)
-        found[forks] = [self._pick(one, other, at) % ways for one, other, at, ways in rows]
-        return found
+            choices[forks] = -1
+            return choices
+        rows = zip(*(column[forks].tolist() for column in (sources, targets, hop, count)), strict=True)
+        choices[forks] = [self._pick(source, target, at) % ways for source, target, at, ways in rows]
+        return choices
 
 
 class Core:
@@ -166,19 +166,19 @@ class _Walk:
         self.vertices[:, 0] = sources
         self.hops = np.zeros(len(sources), dtype=np.int64)
         self._climbed = np.zeros(len(sources), dtype=np.int64)
-        one, other = places.machine[sources], places.machine[targets]
-        known = np.flatnonzero((one >= 0) & (other >= 0))
+        machine, other_machine = places.machine[sources], places.machine[targets]
+        known = np.flatnonzero((machine >= 0) & (other_machine >= 0))
         if not len(known):
             return
-        inside = known[one[known] == other[known]]
-        apart = known[one[known] != other[known]]
-        self._note_climbed(inside, one[inside], places.local[sources[inside]], places.local[targets[inside]])
-        inside = self._within(inside, one[inside], places.local[sources[inside]], places.local[targets[inside]])
+        inside = known[machine[known] == other_machine[known]]
+        apart = known[machine[known] != other_machine[known]]
+        self._note_climbed(inside, machine[inside], places.local[sources[inside]], places.local[targets[inside]])
+        inside = self._within(inside, machine[inside], places.local[sources[inside]], places.local[targets[inside]])
         gate = _gate_of(places)
-        self._note_climbed(apart, one[apart], places.local[sources[apart]], gate[one[apart]])
-        apart = self._within(apart, one[apart], places.local[sources[apart]], gate[one[apart]])
-        apart = self._across(apart, places.gate[one[apart]], places.gate[other[apart]])
-        apart = self._within(apart, other[apart], gate[other[apart]], places.local[targets[apart]])
+        self._note_climbed(apart, machine[apart], places.local[sources[apart]], gate[machine[apart]])
+        apart = self._within(apart, machine[apart], places.local[sources[apart]], gate[machine[apart]])
+        apart = self._across(apart, places.gate[machine[apart]], places.gate[other_machine[apart]])
+        apart = self._within(apart, other_machine[apart], gate[other_machine[apart]], places.local[targets[apart]])
         lost = np.ones(len(sources), dtype=bool)
         lost[inside] = lost[apart] = False
         self.hops[lost] = 0
@@ -226,7 +226,7 @@ class _Walk:
         for low in range(0, len(rows), step):
             some = slice(low, low + step)
             connected = left[some] < len(reached)
-            own, at, words, to, hops = (one[some][connected] for one in (rows, here, word, column, left))
+            own, at, words, to, hops = (column[some][connected] for column in (rows, here, word, column, left))
             arrived.append(self._to_gates(core, reached, own, at, words, (to % 64).astype(np.uint64), hops))
         return np.concatenate(arrived)
 
@@ -273,5 +273,5 @@ class _Walk:
 
 def _gate_of(places: Machines) -> Numbers:
     """Returns the local number of the gate of each machine."""
-    found: Numbers = np.array([one.gate for one in places.shapes], dtype=np.int64)[places.shape]
-    return found
+    gates: Numbers = np.array([shape.gate for shape in places.shapes], dtype=np.int64)[places.shape]
+    return gates

@@ -55,13 +55,13 @@ class NoRoute(PacelineError):
     """Two vertices are no longer connected."""
 
 
-def port(one: str, other: str) -> str:
+def port(source: str, to: str) -> str:
     """Returns the name of one direction of the connection between two neighbours.
 
     >>> port("host0", "switch")
     'host0>switch'
     """
-    return f"{one}>{other}"
+    return f"{source}>{to}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,13 @@ class Route:
     @property
     def ports(self) -> tuple[str, ...]:
         """Its hops, each as the direction of a connection."""
-        return tuple(port(one, other) for one, other in pairwise(self.vertices))
+        return tuple(port(source, to) for source, to in pairwise(self.vertices))
 
     @property
     def bytes_per_s(self) -> float:
         """The bandwidth of a single flow over its slowest connection; infinite without any."""
         ways = zip(self.vertices, self.connections, strict=False)
-        return min((one.flow_bytes_per_s_from(start) for start, one in ways), default=float("inf"))
+        return min((connection.flow_bytes_per_s_from(start) for start, connection in ways), default=float("inf"))
 
 
 def usual(graph: Graph) -> Rule:
@@ -154,8 +154,8 @@ class Routes:
             NoRoute: the two are not connected.
             InputError: a vertex is unknown.
         """
-        one, other = self._number(source), self._number(to)
-        way = self._way(one, other, flow)
+        start, end = self._number(source), self._number(to)
+        way = self._way(start, end, flow)
         wiring = self._wiring
         connections = tuple(wiring.connection[hop] for hop in pairwise(way))
         latency_s = sum(connection.link.latency_s for connection in connections)
@@ -165,7 +165,7 @@ class Routes:
     def capacity(self) -> Mapping[str, float]:
         """Returns the bytes per second of every port: of both directions of every connection that is not broken."""
         names, known = self._wiring.names, self._wiring.connection
-        return {port(names[a], names[b]): one.bytes_per_s_from(names[a]) for (a, b), one in known.items()}
+        return {port(names[a], names[b]): connection.bytes_per_s_from(names[a]) for (a, b), connection in known.items()}
 
     def many(self, sources: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the routes of many pairs at once, which are those of `between` for flow 0.
@@ -240,10 +240,10 @@ class Routes:
         ('host0', 'host3', 'host2', 'host1')
         """
         pairs = list(broken)
-        for one, other in pairs:
-            if (self._number(one), self._number(other)) not in self._wiring.connection:
-                gone = frozenset({one, other}) in self.broken
-                raise InputError(f"{one} and {other}: {'are parted already' if gone else 'nothing joins the two'}")
+        for start, end in pairs:
+            if (self._number(start), self._number(end)) not in self._wiring.connection:
+                gone = frozenset({start, end}) in self.broken
+                raise InputError(f"{start} and {end}: {'are parted already' if gone else 'nothing joins the two'}")
         lost = self.broken | {frozenset(pair) for pair in pairs}
         return Routes(self.graph, self.rule, self.seed, broken=lost)
 
@@ -259,7 +259,7 @@ class Routes:
         """The listed route between the machines of two vertices."""
         number, vertices = self._wiring.number, self.graph.vertices
         routes = ([number[name] for name in route] for route in self.graph.listed)
-        return {(self._machine(vertices[one[0]]), self._machine(vertices[one[-1]])): one for one in routes}
+        return {(self._machine(vertices[route[0]]), self._machine(vertices[route[-1]])): route for route in routes}
 
     @staticmethod
     def _machine(vertex: Vertex) -> str:
@@ -272,8 +272,8 @@ class Routes:
         if middle is None:
             return None
         if any(hop not in self._wiring.connection for hop in pairwise(middle)):
-            one, other = self._wiring.names[source], self._wiring.names[to]
-            raise NoRoute(f"{self.graph.name}: the listed route from {one} to {other} is broken")
+            here, there = self._wiring.names[source], self._wiring.names[to]
+            raise NoRoute(f"{self.graph.name}: the listed route from {here} to {there} is broken")
         start = [source] if source == middle[0] else self._way(source, middle[0], flow)
         end = [to] if to == middle[-1] else self._way(middle[-1], to, flow)
         return [*start[:-1], *middle, *end[1:]]
@@ -288,8 +288,8 @@ class Routes:
             return start
         ways = self._ways(a, b, self._choices(a, b, source, to, flow))
         if ways is None:
-            one, other = self._wiring.names[source], self._wiring.names[to]
-            raise NoRoute(f"{self.graph.name}: nothing joins {one} and {other} any more")
+            here, there = self._wiring.names[source], self._wiring.names[to]
+            raise NoRoute(f"{self.graph.name}: nothing joins {here} and {there} any more")
         if self.rule == "shortest":
             if (a, b) not in self._widest:
                 self._widest[a, b] = widest(self._wiring, ways, a, b)
@@ -321,8 +321,8 @@ class Routes:
             if key not in self._found:
                 wiring = self._wiring
                 self._found[key] = in_stages(wiring, a, b, self._groups, stages) if stages else shortest(wiring, a, b)
-            if found := self._found[key]:
-                return found
+            if known := self._found[key]:
+                return known
         return None
 
     @cached_property
@@ -335,8 +335,8 @@ class Routes:
                 f"{self.graph.name}, expected shortest or ecmp"
             )
         joined: list[list[int]] = [[] for _ in groups]
-        for one in self.graph.connections:
-            a, b = (self._wiring.number[end] for end in one.ends)
+        for connection in self.graph.connections:
+            a, b = (self._wiring.number[end] for end in connection.ends)
             joined[a].append(b)
             joined[b].append(a)
         edge = [at for at, group in enumerate(groups) if group >= 0]

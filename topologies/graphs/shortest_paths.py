@@ -45,11 +45,11 @@ class Wiring:
         forwards = [vertex.kind in FORWARDERS for vertex in graph.vertices]
         connection: dict[tuple[int, int], Connection] = {}
         onward: list[list[int]] = [[] for _ in names]
-        for one in graph.connections:
-            if broken and frozenset(one.ends) in broken:
+        for joint in graph.connections:
+            if broken and frozenset(joint.ends) in broken:
                 continue
-            a, b = number[one.ends[0]], number[one.ends[1]]
-            connection[a, b] = connection[b, a] = one
+            a, b = number[joint.ends[0]], number[joint.ends[1]]
+            connection[a, b] = connection[b, a] = joint
             if forwards[b]:
                 onward[a].append(b)
             if forwards[a]:
@@ -132,7 +132,7 @@ def _spread(
 def _towards(onward: Sequence[Sequence[int]], met: Iterable[int], known: Mapping[int, int]) -> dict[int, list[int]]:
     """Returns, from each of these to where `known` began, the neighbours that are one hop nearer."""
     (start,) = (vertex for vertex, hops in known.items() if hops == 0)
-    found: dict[int, list[int]] = {}
+    nearer_of: dict[int, list[int]] = {}
     level = list(met)
     while level:
         following: dict[int, None] = {}
@@ -141,10 +141,10 @@ def _towards(onward: Sequence[Sequence[int]], met: Iterable[int], known: Mapping
             if hops == 0:
                 continue
             nearer = [start] if hops == 1 else [after for after in onward[here] if known.get(after) == hops - 1]
-            found[here] = nearer
+            nearer_of[here] = nearer
             following.update(dict.fromkeys(nearer))
         level = list(following)
-    return found
+    return nearer_of
 
 
 def in_stages(wiring: Wiring, source: int, to: int, group: Sequence[int], stages: Sequence[int]) -> Ways | None:
@@ -189,16 +189,16 @@ def _allowed(wiring: Wiring, here: int, source: int, to: int) -> Iterator[int]:
 
 
 def _backwards(before: Mapping[int, Sequence[int]], to: int) -> Ways:
-    found: dict[int, list[int]] = {}
+    following: dict[int, list[int]] = {}
     level = [to]
     while level:
         earlier: dict[int, None] = {}
         for here in level:
             for previous in before.get(here, ()):
-                found.setdefault(previous, []).append(here)
+                following.setdefault(previous, []).append(here)
                 earlier[previous] = None
         level = list(earlier)
-    return {here: tuple(sorted(set(nexts))) for here, nexts in found.items()}
+    return {here: tuple(sorted(set(nexts))) for here, nexts in following.items()}
 
 
 def follow(ways: Ways, source: int, to: int, pick: Callable[[tuple[int, ...], int], int]) -> list[int]:

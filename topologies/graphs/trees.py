@@ -67,8 +67,8 @@ def leaf_spine(
         connections += [Connection(ends=(leaf.name, root.name), link=up, count=uplinks) for root in roots]
         connections += [Connection(ends=(leaf.name, host.name), link=down, count=cables) for host in hosts]
     half, low = leaves * hosts_per_leaf // 2, leaves // 2
-    one = cables * down.bytes_per_s
-    across = min(half * one, spines * low * uplinks * up.bytes_per_s + (half - hosts_per_leaf * low) * one)
+    per_cable = cables * down.bytes_per_s
+    across = min(half * per_cable, spines * low * uplinks * up.bytes_per_s + (half - hosts_per_leaf * low) * per_cable)
     return Graph(
         name="leaf-spine",
         vertices=tuple(vertices),

@@ -29,8 +29,8 @@ SHOWN = 20
 class Wire:
     """A connection as in a file."""
 
-    one: str
-    other: str
+    start: str
+    end: str
     bytes_per_s: float
     latency_s: float
     count: int = 1
@@ -84,7 +84,7 @@ def assemble(
 
     shape: nx.Graph[str] = nx.Graph()
     shape.add_nodes_from(kinds)
-    shape.add_edges_from((wire.one, wire.other) for wire in wires)
+    shape.add_edges_from((wire.start, wire.end) for wire in wires)
     pieces = [sorted(piece) for piece in nx.connected_components(shape)]
     if len(pieces) > 1:
         pieces.sort(key=len)
@@ -95,7 +95,7 @@ def assemble(
     return Graph(
         name=name,
         vertices=tuple(
-            Vertex(name=one, kind=kind, place=at[one], host=(hosts or {}).get(one)) for one, kind in kinds.items()
+            Vertex(name=name, kind=kind, place=at[name], host=(hosts or {}).get(name)) for name, kind in kinds.items()
         ),
         connections=tuple(_connection(wire, where) for wire in wires),
         provenance=provenance,
@@ -116,4 +116,4 @@ def _connection(wire: Wire, where: str) -> Connection:
         link = dataclasses.replace(
             link, bytes_per_s=UNLIMITED, pieces=(own,), provenance=f"for each flow; {link.provenance}"
         )
-    return Connection(ends=(wire.one, wire.other), link=link, count=wire.count, bend=wire.bend)
+    return Connection(ends=(wire.start, wire.end), link=link, count=wire.count, bend=wire.bend)

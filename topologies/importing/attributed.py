@@ -39,8 +39,8 @@ END_TO_END = frozenset(name for name in LINKS if not name.startswith(INSIDE))
 class Edge:
     """An edge as in a file, with a description of its place."""
 
-    one: str
-    other: str
+    start: str
+    end: str
     data: Mapping[str, Any]
     where: str
 
@@ -89,8 +89,8 @@ def node_link(text: str, where: str, name: str) -> Graph:
         if None in ends:
             problems.append(f'{keys[0]}[{number}]: found {edge!r}, expected an object with "source" and "target"')
         else:
-            one, other = map(str, ends)
-            edges.append(Edge(one, other, edge, f"{keys[0]}[{number}] ({one} to {other})"))
+            start, end = map(str, ends)
+            edges.append(Edge(start, end, edge, f"{keys[0]}[{number}] ({start} to {end})"))
     refuse(where, problems)
     read = Attributed(nodes, edges, bool(document.get("directed")))
     return _graph(read, where, name, "NetworkX node-link JSON")
@@ -116,7 +116,7 @@ def graphml(text: str, where: str, name: str) -> Graph:
     """
     root = elements.parse(text, where)  # refuses invalid XML and entities, with the line
     ends = [(element, key) for element in root.walk() if element.local == "edge" for key in ("source", "target")]
-    refuse(where, [f"line {one.line}: edge: {key}: missing" for one, key in ends if key not in one.attributes])
+    refuse(where, [f"line {end.line}: edge: {key}: missing" for end, key in ends if key not in end.attributes])
     import networkx as nx  # slow to import, so only when such a file is read
 
     try:
@@ -151,16 +151,16 @@ def _graph(read: Attributed, where: str, name: str, form: str) -> Graph:
         if isinstance(data.get("host"), str):
             hosts[node] = data["host"]
     known = set(kinds)
-    found: dict[frozenset[str], list[tuple[Edge, Wire]]] = {}
+    edges_of: dict[frozenset[str], list[tuple[Edge, Wire]]] = {}
     for edge in read.edges:
-        missing = [end for end in (edge.one, edge.other) if end not in known]
-        if missing or edge.one == edge.other:
+        missing = [end for end in (edge.start, edge.end) if end not in known]
+        if missing or edge.start == edge.end:
             problems.append(f"{edge.where}: {f'there is no {missing[0]}' if missing else 'joins a vertex to itself'}")
             continue
         wire = _wire(edge, kinds, problems)
         if wire is not None:
-            found.setdefault(frozenset((edge.one, edge.other)), []).append((edge, wire))
-    wires = [_merged(several, read.directed, problems) for several in found.values()]
+            edges_of.setdefault(frozenset((edge.start, edge.end)), []).append((edge, wire))
+    wires = [_merged(several, read.directed, problems) for several in edges_of.values()]
     refuse(where, problems)
     silent = sum(wire.latency_s == 0 for wire in wires)
     assumed = [f"{silent} connections without a latency: 0"] if silent else []
@@ -177,7 +177,7 @@ def _wire(edge: Edge, kinds: Mapping[str, Kind], problems: list[str]) -> Wire | 
         except InputError as error:
             problems.append(f"{edge.where}: link: {error}")
     if named is not None and named.name in END_TO_END:
-        ends = {kinds[edge.one], kinds[edge.other]}
+        ends = {kinds[edge.start], kinds[edge.end]}
         if ends == {"switch"}:
             named = switch_hop(named)
         elif "switch" in ends:
@@ -194,11 +194,11 @@ def _wire(edge: Edge, kinds: Mapping[str, Kind], problems: list[str]) -> Wire | 
     if len(problems) > before:
         return None
     if named is None:
-        return Wire(edge.one, edge.other, across or 0.0, latency_s or 0.0, count)
+        return Wire(edge.start, edge.end, across or 0.0, latency_s or 0.0, count)
     changed = across is not None or latency_s is not None
     return Wire(
-        edge.one,
-        edge.other,
+        edge.start,
+        edge.end,
         named.bytes_per_s if across is None else across,
         named.latency_s if latency_s is None else latency_s,
         count,
@@ -225,9 +225,9 @@ def _merged(several: Sequence[tuple[Edge, Wire]], directed: bool, problems: list
     first_edge, first = several[0]
     if any((wire.bytes_per_s, wire.latency_s) != (first.bytes_per_s, first.latency_s) for _, wire in several):
         problems.append(f"{first_edge.where}: edges between these two differ; expected equal ones, each way as fast")
-    back = sum(wire.count for edge, wire in several if edge.one != first_edge.one)
-    there = sum(wire.count for edge, wire in several if edge.one == first_edge.one)
+    back = sum(wire.count for edge, wire in several if edge.start != first_edge.start)
+    there = sum(wire.count for edge, wire in several if edge.start == first_edge.start)
     if directed and back not in (0, there):
         problems.append(f"{first_edge.where}: {there} cables one way and {back} the other, expected as many")
     count = there if directed else there + back
-    return Wire(first.one, first.other, first.bytes_per_s, first.latency_s, count, first.name, first.provenance)
+    return Wire(first.start, first.end, first.bytes_per_s, first.latency_s, count, first.name, first.provenance)

@@ -25,15 +25,15 @@ def places(kinds: Mapping[str, Kind], wires: Sequence[Wire], sockets: int) -> di
     """Returns a place for every vertex of a machine with so many sockets."""
     below: dict[str, list[str]] = {}
     for wire in wires:
-        if kinds[wire.one] != "device" and kinds[wire.other] != "host":
-            below.setdefault(wire.one, []).append(wire.other)
+        if kinds[wire.start] != "device" and kinds[wire.end] != "host":
+            below.setdefault(wire.start, []).append(wire.end)
     trees = [_tree(f"cpu{number}", below) for number in range(sockets)]
     across = any(
-        kinds[wire.one] == kinds[wire.other] == "device" and _at(trees, wire.one) != _at(trees, wire.other)
+        kinds[wire.start] == kinds[wire.end] == "device" and _at(trees, wire.start) != _at(trees, wire.end)
         for wire in wires
     )
     facing = across and sockets == 2
-    found: dict[str, Place] = {}
+    at: dict[str, Place] = {}
     left, tall = 0.0, max(_height(f"cpu{number}", below) for number in range(sockets))
     for number, tree in enumerate(trees):
         row = [name for name in tree if name not in below and not (facing and kinds[name] == "nic")]
@@ -47,52 +47,52 @@ def places(kinds: Mapping[str, Kind], wires: Sequence[Wire], sockets: int) -> di
         for name in tree:
             if name in x:
                 high = RISE * (tall if name.startswith("cpu") else _height(name, below)) + (kinds[name] == "nic") * 0.75
-                found[name] = (x[name], side * (high + facing))
+                at[name] = (x[name], side * (high + facing))
         if facing:
-            found |= _beside(kinds, below, found, tree)
+            at |= _beside(kinds, below, at, tree)
         left += SLOT * max(1, len(row)) + 0.6
     for switch in (name for name in kinds if name.startswith("nvswitch")):
-        gpus = [found[wire.one][0] for wire in wires if wire.other == switch]
-        found[switch] = ((min(gpus) + max(gpus)) / 2, -2.2)
-    return found
+        gpus = [at[wire.start][0] for wire in wires if wire.end == switch]
+        at[switch] = ((min(gpus) + max(gpus)) / 2, -2.2)
+    return at
 
 
 def _beside(
     kinds: Mapping[str, Kind], below: Mapping[str, Sequence[str]], at: Mapping[str, Place], tree: Sequence[str]
 ) -> dict[str, Place]:
     """Returns the places of a socket's NICs, each to the side of its parent."""
-    found: dict[str, Place] = {}
+    beside: dict[str, Place] = {}
     for parent in tree:
         cards = [child for child in below.get(parent, ()) if kinds[child] == "nic"]
         for number, card in enumerate(cards, 1):
             x, y = at[parent]
-            found[card] = (x + (-SLOT if x < at[tree[0]][0] else SLOT) * number, y)
-    return found
+            beside[card] = (x + (-SLOT if x < at[tree[0]][0] else SLOT) * number, y)
+    return beside
 
 
 def bowed(wires: Sequence[Wire], at: Mapping[str, Place]) -> list[Wire]:
     """Returns the same wires, in which those that would cross other vertices of their row bend away from it."""
-    return [dataclasses.replace(wire, bend=_bend(at[wire.one], at[wire.other], wire.name or "", at)) for wire in wires]
+    return [dataclasses.replace(wire, bend=_bend(at[wire.start], at[wire.end], wire.name or "", at)) for wire in wires]
 
 
-def _bend(one: Place, other: Place, name: str, at: Mapping[str, Place]) -> float:
-    if one[1] != other[1]:
-        if name not in BUSES or abs(one[0] - other[0]) > SLOT:
+def _bend(start: Place, end: Place, name: str, at: Mapping[str, Place]) -> float:
+    if start[1] != end[1]:
+        if name not in BUSES or abs(start[0] - end[0]) > SLOT:
             return 0.0
-        beyond = max(x for x, _ in at.values()) - one[0] + SLOT / 2
-        return -2 * beyond / (one[1] - other[1])  # the bus of two opposite sockets is drawn beside everything else
-    low, high = sorted((one[0], other[0]))
-    between = sum(low < x < high and y == one[1] for x, y in at.values())
-    away = -1 if one[1] >= 1 else 1  # up from a first socket opposite the second, down otherwise
-    return away * min(0.45, 0.2 + 0.08 * between) * (1 if one[0] < other[0] else -1) if between else 0.0
+        beyond = max(x for x, _ in at.values()) - start[0] + SLOT / 2
+        return -2 * beyond / (start[1] - end[1])  # the bus of two opposite sockets is drawn beside everything else
+    low, high = sorted((start[0], end[0]))
+    between = sum(low < x < high and y == start[1] for x, y in at.values())
+    away = -1 if start[1] >= 1 else 1  # up from a first socket opposite the second, down otherwise
+    return away * min(0.45, 0.2 + 0.08 * between) * (1 if start[0] < end[0] else -1) if between else 0.0
 
 
 def _tree(root: str, below: Mapping[str, Sequence[str]]) -> list[str]:
     """Returns the root and all below it, each before its children, GPUs before NICs."""
-    found = [root]
+    members = [root]
     for child in below.get(root, ()):
-        found += _tree(child, below)
-    return found
+        members += _tree(child, below)
+    return members
 
 
 def _at(trees: Sequence[Sequence[str]], name: str) -> int:

@@ -79,13 +79,13 @@ def profile_points(curves: Sequence[MeasuredCurve]) -> Points:
     """
     kinds = sorted({(curve.operation, curve.ranks) for curve in curves})
     if len(kinds) != 1:
-        found = ", ".join(f"{operation} of {ranks} ranks" for operation, ranks in kinds) or "none"
-        raise ValueError(f"found curves of {found}; expected curves of one operation and one number of ranks")
+        kinds_text = ", ".join(f"{operation} of {ranks} ranks" for operation, ranks in kinds) or "none"
+        raise ValueError(f"found curves of {kinds_text}; expected curves of one operation and one number of ranks")
     times: dict[int, list[float]] = {}
     for curve in curves:
         for nbytes, seconds in curve.points:
             times.setdefault(nbytes, []).append(seconds)
-    return tuple((nbytes, median(found)) for nbytes, found in sorted(times.items()))
+    return tuple((nbytes, median(samples)) for nbytes, samples in sorted(times.items()))
 
 
 def read_lines(path: Path, expected: str) -> list[str]:

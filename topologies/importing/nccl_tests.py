@@ -174,10 +174,10 @@ def curves(
         problems.append(f"has no line of columns '# size count type … time algbw busbw'; expected {EXPECTED}")
     whole_runs = [run for run in runs if run.columns and not run.broken]
     curves_of = [(run, _curve(run, where, given, in_place, problems)) for run in whole_runs]
-    found = [(run, curve) for run, curve in curves_of if curve is not None]
-    _check_repetitions(found, problems)
+    pairs = [(run, curve) for run, curve in curves_of if curve is not None]
+    _check_repetitions(pairs, problems)
     refuse(where, problems)
-    return tuple(curve for _, curve in found)
+    return tuple(curve for _, curve in pairs)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -228,15 +228,15 @@ def _runs(lines: Sequence[str], problems: list[str]) -> list[Run]:
 
 def _without_continuations(lines: Sequence[str]) -> list[str]:
     """Returns the lines, with commands of several lines (ending with a backslash) in the place of their last line."""
-    found, begun = [], ""
+    lines_kept, begun = [], ""
     for line in lines:
         if line.rstrip().endswith("\\"):
             begun += line.rstrip()[:-1] + " "
-            found.append("#")
+            lines_kept.append("#")
         else:
-            found.append(begun + line)
+            lines_kept.append(begun + line)
             begun = ""
-    return found
+    return lines_kept
 
 
 def _row_before_noise(run: Run, number: int, line: str) -> None:
@@ -303,8 +303,8 @@ def _columns_fit(words: Sequence[str], number: int, problems: list[str]) -> bool
     starts = [place for place, word in enumerate(words) if word in TIMES]
     parts = [words[at : at + 4] for at in starts]
     if len(parts) != 2 or any(part[1:3] != ["algbw", "busbw"] or part[3:] not in CHECKS for part in parts):
-        found = " ".join(words)
-        problems.append(f"line {number}: found {found}, expected the columns time algbw busbw #wrong twice")
+        actual = " ".join(words)
+        problems.append(f"line {number}: found {actual}, expected the columns time algbw busbw #wrong twice")
     elif words[starts[0]] == "cputime":
         problems.append(f"line {number}: found the time of the CPU (cputime), expected time: run without -C 1")
     else:
@@ -348,11 +348,11 @@ def _curve(run: Run, where: str, given: Given, in_place: bool | None, problems: 
     points: list[tuple[int, float]] = []
     for number, words in run.rows:
         try:
-            found = point(run.columns, words, known, ranks, inside)
+            measured = point(run.columns, words, known, ranks, inside)
         except ValueError as error:
             problems.append(f"line {number}: {error}")
             continue
-        points += [found] if found is not None else []
+        points += [measured] if measured is not None else []
     if not points and len(problems) == before:
         problems.append("has only rows of size 0; expected sizes above 0")
     groups = len({group for group, _ in run.ranks})
@@ -360,10 +360,10 @@ def _curve(run: Run, where: str, given: Given, in_place: bool | None, problems: 
     tool = f"nccl-tests {run.program or known}"
     details = [gpus, "in place" if inside else "out-of-place"]
     details += [f"{groups} groups at the same time"] if groups > 1 else []
-    told = ", ".join(filter(None, details))
+    details_text = ", ".join(filter(None, details))
     source = ", ".join(filter(None, [f"{where}: {tool}", *details]))
     notes = [f"line {line}: a row that other output cuts is left out" for line in run.cut]
-    return MeasuredCurve(known, ranks, nodes, tuple(points), source, tool, run.version, told, tuple(notes))
+    return MeasuredCurve(known, ranks, nodes, tuple(points), source, tool, run.version, details_text, tuple(notes))
 
 
 def _members(run: Run, given: Given, problems: list[str]) -> tuple[int, int | None] | None:
@@ -393,14 +393,14 @@ def _members(run: Run, given: Given, problems: list[str]) -> tuple[int, int | No
     return next(iter(sizes.values())), max(map(len, hosts.values()))
 
 
-def _check_repetitions(found: Sequence[tuple[Run, MeasuredCurve]], problems: list[str]) -> None:
+def _check_repetitions(curves_of: Sequence[tuple[Run, MeasuredCurve]], problems: list[str]) -> None:
     """Reports runs of one operation by the same ranks that are different experiments."""
-    for at, (run, curve) in enumerate(found):
-        for before, other in found[:at]:
+    for at, (run, curve) in enumerate(curves_of):
+        for before, other in curves_of[:at]:
             if (curve.operation, curve.ranks, curve.nodes) != (other.operation, other.ranks, other.nodes):
                 continue
-            mine, theirs = _settings(run.command), _settings(before.command)
-            differ = sorted((mine - theirs) | (theirs - mine)) if run.command and before.command else []
+            settings, earlier = _settings(run.command), _settings(before.command)
+            differ = sorted((settings - earlier) | (earlier - settings)) if run.command and before.command else []
             common = sorted(set(dict(curve.points)) & set(dict(other.points)))
             times = sorted((dict(curve.points)[common[-1]], dict(other.points)[common[-1]])) if common else [1.0, 1.0]
             if not differ and times[1] <= AGREE * times[0]:
@@ -421,15 +421,15 @@ def _settings(command: str) -> frozenset[str]:
     >>> sorted(_settings("$ mpirun -np 8 -x NCCL_ALGO=Ring ./build/all_reduce_perf -b 8 -e 1G -g 1"))
     ['-g 1', '-np 8', '-x NCCL_ALGO=Ring']
     """
-    found: list[str] = []
+    joined: list[str] = []
     for word in command.split():
-        if found and found[-1].startswith("-") and not word.startswith("-") and " " not in found[-1]:
-            found[-1] += f" {word}"
+        if joined and joined[-1].startswith("-") and not word.startswith("-") and " " not in joined[-1]:
+            joined[-1] += f" {word}"
         else:
-            found.append(word)
+            joined.append(word)
     return frozenset(
         word
-        for word in found
+        for word in joined
         if (word.startswith("-") or "=" in word) and word.split()[0].split("=")[0] not in OPTIONS_OF_SIZE
     )
 

@@ -74,8 +74,8 @@ class Table:
 
     def nvlinks(self) -> dict[tuple[str, str], int]:
         """Returns the number of NVLinks of each pair of GPUs that has any."""
-        found = {pair: NVLINK.fullmatch(self.cells[pair]) for pair in itertools.combinations(self.gpus, 2)}
-        return {pair: int(match[1]) for pair, match in found.items() if match}
+        matches = {pair: NVLINK.fullmatch(self.cells[pair]) for pair in itertools.combinations(self.gpus, 2)}
+        return {pair: int(match[1]) for pair, match in matches.items() if match}
 
 
 def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: int | None = None) -> Graph:
@@ -105,7 +105,10 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
     behind = {gpu: count for members in switches for gpu, count in members.items()}
     direct = Counter(end for pair, count in nvlinks.items() if pair[0] not in behind for end in [*pair] * count)
     real = max([*behind.values(), *direct.values()], default=0)
-    nvlink = link or next((one for one, most in LINKS_PER_GPU.items() if real <= most and one != "nvlink1"), "nvlink4")
+    nvlink = link or next(
+        (generation for generation, most in LINKS_PER_GPU.items() if real <= most and generation != "nvlink1"),
+        "nvlink4",
+    )
     generation = pcie or (PCIE_OF[nvlink] if nvlinks else 3)
     sockets = _sockets(table)
     kinds, wires = _pcie(table, sockets, generation)
@@ -184,24 +187,24 @@ def read(text: str, where: str) -> Table:
     cells: dict[tuple[str, str], str] = {}
     affinity: dict[str, str] = {}
     for number, words in rows:
-        row, found, beyond = words[0], words[1 : 1 + len(names)], words[1 + len(names) :]
+        row, row_cells, beyond = words[0], words[1 : 1 + len(names)], words[1 + len(names) :]
         if row not in names:
             problems.append(f"line {number}: a row {row}, which is no column of line {start + 1}: {' '.join(heads)}")
             continue
         if (row, row) in cells:
             problems.append(f"line {number}: a second row {row}")
-        problems += _wrong(row, found, names, number)
+        problems += _wrong(row, row_cells, names, number)
         if beyond and (beyond[0] == "X" or beyond[0] in CODES or NVLINK.fullmatch(beyond[0])):
             problems.append(f"line {number}: {row} has more than {len(names)} cells, one for each of {' '.join(names)}")
-        cells |= {(row, other): cell.replace("SOC", "SYS") for other, cell in zip(names, found, strict=False)}
+        cells |= {(row, other): cell.replace("SOC", "SYS") for other, cell in zip(names, row_cells, strict=False)}
         if beyond:
             affinity[row] = beyond[0]
     problems += [f"has a column {name} and no such row" for name in names if (name, name) not in cells]
     if not problems:
         problems += [
-            f"{one} is {cells[one, other]} to {other}, and {other} is {cells[other, one]} to {one}"
-            for one, other in itertools.combinations(names, 2)
-            if cells[one, other] != cells[other, one]
+            f"{first} is {cells[first, second]} to {second}, and {second} is {cells[second, first]} to {first}"
+            for first, second in itertools.combinations(names, 2)
+            if cells[first, second] != cells[second, first]
         ]
     refuse(where, problems)
     notes = tuple(f"the heading {head} separated by the names of the rows" for head in glued)
@@ -217,15 +220,15 @@ def _heads(line: str) -> list[str]:
 
 def _rows(lines: Sequence[str], start: int) -> list[tuple[int, list[str]]]:
     """Returns the number and the words of each row: of lines that begin with a name and have cells."""
-    found = []
+    rows = []
     heads = set(_heads(lines[start]))
     for number, line in enumerate(lines[start + 1 :], start + 2):
         words = line.split()
         if words and words[0].startswith("Legend"):
             break
         if len(words) > 1 and (words[0] in heads or ("X" in words[1:] and "=" not in words)):
-            found.append((number, words))
-    return found
+            rows.append((number, words))
+    return rows
 
 
 def _separated(head: str, rows: Sequence[str]) -> list[str]:
@@ -244,13 +247,13 @@ def _separated(head: str, rows: Sequence[str]) -> list[str]:
     return [head]
 
 
-def _wrong(row: str, found: Sequence[str], names: Sequence[str], number: int) -> list[str]:
-    if len(found) < len(names):
-        return [f"line {number}: {row} has {len(found)} cells, expected {len(names)}"]
+def _wrong(row: str, row_cells: Sequence[str], names: Sequence[str], number: int) -> list[str]:
+    if len(row_cells) < len(names):
+        return [f"line {number}: {row} has {len(row_cells)} cells, expected {len(names)}"]
     others = f"NV1, NV2, …, {', '.join(CODES)}"
     return [
         f"line {number}: {row} is {cell!r} to {other}, expected {'X' if other == row else others}"
-        for other, cell in zip(names, found, strict=True)
+        for other, cell in zip(names, row_cells, strict=True)
         if (cell != "X" if other == row else cell not in CODES and not NVLINK.fullmatch(cell))
     ]
 
@@ -261,9 +264,9 @@ def _wrong(row: str, found: Sequence[str], names: Sequence[str], number: int) ->
 def _sets(members: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[list[str]]:
     """Returns the connected components of the members under these pairs, in order."""
     of = {name: [name] for name in members}
-    for one, other in pairs:
-        if one in of and other in of and of[one] is not of[other]:
-            merged = of[one] + of[other]
+    for first, second in pairs:
+        if first in of and second in of and of[first] is not of[second]:
+            merged = of[first] + of[second]
             of |= dict.fromkeys(merged, merged)
     order = {name: number for number, name in enumerate(of)}
     sets = {id(group): sorted(group, key=order.__getitem__) for group in of.values()}
@@ -274,16 +277,16 @@ def _sockets(table: Table) -> list[list[str]]:
     """Groups what is not SYS to each other, GPUs also by CPU affinity; NICs join the nearest GPU."""
     near = table.joined(CODES[:4])
     known = table.affinity
-    pairs = [(one, other) for one, other in near if known.get(one, one) == known.get(other, other)]
+    pairs = [(first, second) for first, second in near if known.get(first, first) == known.get(second, second)]
     for code in CODES[:4]:  # nearest first; a member without an affinity joins one that has it
-        for one, other in near:
-            if table.cells[one, other] == code and (one in known) != (other in known):
-                loose = other if one in known else one
+        for member, peer in near:
+            if table.cells[member, peer] == code and (member in known) != (peer in known):
+                loose = peer if member in known else member
                 if not any(loose in pair and set(pair) & set(known) for pair in pairs):
-                    pairs.append((one, other))
+                    pairs.append((member, peer))
     if not known:
         pairs += near
-    pairs += [(one, other) for one, other in near if one not in known and other not in known]
+    pairs += [(first, second) for first, second in near if first not in known and second not in known]
     alike = [pair for pair in itertools.combinations(known, 2) if known[pair[0]] == known[pair[1]]]
     alike += [pair for pair in table.nvlinks() if not known]  # unless affinities say otherwise
     for pair in alike:
@@ -330,16 +333,16 @@ def _pcie(table: Table, sockets: list[list[str]], generation: int) -> tuple[dict
 
 def _nvswitches(nvlinks: dict[tuple[str, str], int], table: Table, most: int) -> list[dict[str, int]]:
     """Returns the GPUs of each group behind NVSwitches, with the NVLinks of each."""
-    found = []
+    wires = []
     for group in _sets(table.gpus, nvlinks):
         pairs = list(itertools.combinations(group, 2))
         own = {gpu: max((nvlinks.get(pair, 0) for pair in pairs if gpu in pair), default=0) for gpu in group}
         total = max((sum(nvlinks.get(pair, 0) for pair in pairs if gpu in pair) for gpu in group), default=0)
         if total > most and all(nvlinks.get(pair, 0) == min(own[pair[0]], own[pair[1]]) for pair in pairs):
-            found.append(own)
-    return found
+            wires.append(own)
+    return wires
 
 
-def _wire(one: str, other: str, link: str, count: int = 1) -> Wire:
+def _wire(start: str, end: str, link: str, count: int = 1) -> Wire:
     known = link_named(link)
-    return Wire(one, other, known.bytes_per_s, known.latency_s, count, link, known.provenance)
+    return Wire(start, end, known.bytes_per_s, known.latency_s, count, link, known.provenance)

@@ -105,9 +105,9 @@ def curves(
     tables = _tables(lines, problems)
     if not tables:
         problems.append(f"has no line '# OSU MPI … Test'; expected {EXPECTED}")
-    found = [_curve(table, where, ranks, nodes, problems) for table in tables]
+    curves_of = [_curve(table, where, ranks, nodes, problems) for table in tables]
     refuse(where, problems)
-    return tuple(curve for curve in found if curve is not None)
+    return tuple(curve for curve in curves_of if curve is not None)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -234,8 +234,8 @@ def launched(command: str) -> Launched:
     launcher, options = LAUNCHERS[name], words[start + 1 : end]
 
     def number(names: frozenset[str]) -> int | None:
-        found = re.match(r"\d{1,7}", _value(options, names) or "")
-        return int(found[0]) or None if found else None
+        match = re.match(r"\d{1,7}", _value(options, names) or "")
+        return int(match[0]) or None if match else None
 
     ranks, hosts, per_node = number(launcher.ranks), number(launcher.nodes), number(launcher.per_node)
     slots = _slots(_value(options, launcher.lists) or "")
@@ -270,16 +270,16 @@ def launched(command: str) -> Launched:
 
 def _value(options: Sequence[str], names: frozenset[str]) -> str | None:
     """Returns the last value of an option, in the next word, after "=" or, for one letter, in the same word."""
-    found = None
+    value = None
     for at, word in enumerate(options):
         head, _, tail = word.partition("=")
         if word in names:
-            found = options[at + 1] if at + 1 < len(options) else None
+            value = options[at + 1] if at + 1 < len(options) else None
         elif head in names:
-            found = tail
+            value = tail
         elif word[:2] in names and word[2:].isdecimal():
-            found = word[2:]
-    return found
+            value = word[2:]
+    return value
 
 
 def _arguments(options: Sequence[str]) -> list[str]:
@@ -297,7 +297,7 @@ def _slots(text: str) -> dict[str, int]:
     >>> _slots("a:2,b"), list(_slots("node[01-03,7]"))
     ({'a': 2, 'b': 1}, ['node01', 'node02', 'node03', 'node7'])
     """
-    found: dict[str, int] = {}
+    slots: dict[str, int] = {}
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         span = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", part)
         names = [part]
@@ -312,8 +312,8 @@ def _slots(text: str) -> dict[str, int]:
             host, _, count = name.rpartition(":")
             if not host or not count.isdecimal():
                 host, count = name, "1"
-            found[host] = found.get(host, 0) + int(count)
-    return found
+            slots[host] = slots.get(host, 0) + int(count)
+    return slots
 
 
 def _filled(ranks: int, slots: Sequence[int]) -> int:
@@ -418,5 +418,5 @@ def _check_range(row: dict[str, str], low: float, high: float) -> None:
         return
     smallest, largest = parse(row["Min Latency(us)"]), parse(row["Max Latency(us)"])
     if smallest is None or largest is None or smallest.low > high or largest.high < low:
-        found = f"{row['Min Latency(us)']} to {row['Max Latency(us)']}"
-        raise ValueError(f"found times of {found} us of the ranks, expected a range that contains their mean")
+        actual = f"{row['Min Latency(us)']} to {row['Max Latency(us)']}"
+        raise ValueError(f"found times of {actual} us of the ranks, expected a range that contains their mean")

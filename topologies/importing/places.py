@@ -36,7 +36,7 @@ def places(graph: nx.Graph[str], kinds: Mapping[str, Kind]) -> dict[str, Place]:
     computing = [name for name, kind in kinds.items() if kind == "device"]
     computing = computing or [name for name, kind in kinds.items() if kind == "host"]
     height = nx.multi_source_dijkstra_path_length(graph, set(computing), weight=None)
-    level = sum(height[one] == height[other] for one, other in graph.edges)
+    level = sum(height[start] == height[end] for start, end in graph.edges)
     return _rows(graph, height) if level <= LEVEL * len(graph) else _free(graph)
 
 
@@ -44,17 +44,17 @@ def _free(graph: nx.Graph[str]) -> dict[str, Place]:
     """Places vertices by distances or forces; leaves of one vertex are around it, away from the centre."""
     core = graph.subgraph([name for name, degree in graph.degree if degree > 1] or list(graph))
     if len(core) == 1:
-        found: Mapping[str, Any] = dict.fromkeys(core, (0.0, 0.0))
+        positions: Mapping[str, Any] = dict.fromkeys(core, (0.0, 0.0))
     elif len(core) <= EXACT:
-        found = nx.kamada_kawai_layout(core)
+        positions = nx.kamada_kawai_layout(core)
     elif len(core) > DRAWN:
-        found = nx.circular_layout(core)
+        positions = nx.circular_layout(core)
     else:
-        found = nx.spring_layout(core, seed=0, iterations=60)
-    lengths = sorted(math.dist(found[one], found[other]) for one, other in core.edges)
+        positions = nx.spring_layout(core, seed=0, iterations=60)
+    lengths = sorted(math.dist(positions[start], positions[end]) for start, end in core.edges)
     fan = max((sum(other not in core for other in graph[name]) for name in core), default=0)
     scale = (1.6 + min(1.6, 0.3 * fan)) / max(lengths[len(lengths) // 10], 1e-3) if lengths else 1.0
-    at = {name: (float(x) * scale, float(y) * scale) for name, (x, y) in found.items()}
+    at = {name: (float(x) * scale, float(y) * scale) for name, (x, y) in positions.items()}
     middle = sum(x for x, _ in at.values()) / len(at), sum(y for _, y in at.values()) / len(at)
     for name in list(core):
         leaves = [other for other in graph[name] if other not in core]
@@ -81,8 +81,8 @@ def _rows(graph: nx.Graph[str], height: Mapping[str, float]) -> dict[str, Place]
     return {name: (x[name], height[name] * rise) for name in graph}
 
 
-def _mean(found: list[float], otherwise: float) -> float:
-    return sum(found) / len(found) if found else float(otherwise)
+def _mean(values: list[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else float(otherwise)
 
 
 def _apart(wanted: list[float]) -> list[float]:
@@ -91,8 +91,8 @@ def _apart(wanted: list[float]) -> list[float]:
     >>> [round(x, 3) for x in _apart([5.0, 5.0, 9.0])]
     [4.6, 5.8, 8.6]
     """
-    found: list[float] = []
+    placed: list[float] = []
     for at in wanted:
-        found.append(max(at, found[-1] + GAP) if found else at)
-    shift = sum(at - is_at for at, is_at in zip(wanted, found, strict=True)) / len(found)
-    return [at + shift for at in found]
+        placed.append(max(at, placed[-1] + GAP) if placed else at)
+    shift = sum(at - is_at for at, is_at in zip(wanted, placed, strict=True)) / len(placed)
+    return [at + shift for at in placed]

@@ -79,9 +79,9 @@ def platform(text: str, where: str, name: str) -> Graph:
         return as_listed(read, where, name)
     kinds = dict(read.kinds)
     notes = dict(read.notes)
-    found = joined(read.routes, kinds, [name for name, kind in kinds.items() if kind == "host"])
-    wires = connections(read, found)
-    for junction in dict.fromkeys(end for wire in wires for end in (wire.one, wire.other)):
+    joined_routes = joined(read.routes, kinds, [name for name, kind in kinds.items() if kind == "host"])
+    wires = connections(read, joined_routes)
+    for junction in dict.fromkeys(end for wire in wires for end in (wire.start, wire.end)):
         kinds.setdefault(junction, "switch")
     approximated = [f"approximated: {', '.join(read.notes)}"] if read.notes else []
     said = "; ".join([f"SimGrid platform ({where})", *approximated])
@@ -105,15 +105,16 @@ def _unlike(graph: Graph, read: Platform) -> list[str]:
     for number, route in listed[:COMPARED]:
         latency_s = sum(read.cable(key).latency_s for key in route.links)
         rate = min(read.cable(key).bytes_per_s for key in route.links)
-        found = routes.between(route.source, route.to)
+        shortest = routes.between(route.source, route.to)
         if not (
-            math.isclose(found.latency_s, latency_s, rel_tol=1e-6, abs_tol=1e-12)
-            and math.isclose(found.bytes_per_s, rate, rel_tol=1e-6)
+            math.isclose(shortest.latency_s, latency_s, rel_tol=1e-6, abs_tol=1e-12)
+            and math.isclose(shortest.bytes_per_s, rate, rel_tol=1e-6)
         ):
             problems.append(
                 f"line {read.lines[number]}: route from {route.source} to {route.to}: found {rate / 1e6:.6g} MB/s and "
-                f"{latency_s * 1e6:.6g} us, not {found.bytes_per_s / 1e6:.6g} MB/s and {found.latency_s * 1e6:.6g} us "
-                "of the only full-duplex graph that the other routes allow; expected routes that agree with clusters"
+                f"{latency_s * 1e6:.6g} us, not {shortest.bytes_per_s / 1e6:.6g} MB/s and "
+                f"{shortest.latency_s * 1e6:.6g} us of the only full-duplex graph that the other "
+                "routes allow; expected routes that agree with clusters"
             )
     return problems
 
@@ -253,7 +254,7 @@ def _backbone(zone: Element, read: Platform, hub: str) -> None:
             half = quantity(child, "latency", quantities.seconds, read.problems) / 2
             read.wires[:] = [
                 dataclasses.replace(w, bytes_per_s=min(w.bytes_per_s, across), latency_s=w.latency_s + half)
-                if w.other == hub
+                if w.end == hub
                 else w
                 for w in read.wires
             ]

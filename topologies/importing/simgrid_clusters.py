@@ -51,9 +51,9 @@ class Cluster:
     reached: bool
     """whether routes from outside end at it"""
 
-    def wire(self, one: str, other: str, count: int = 1) -> Wire:
+    def wire(self, start: str, end: str, count: int = 1) -> Wire:
         """Returns a connection with the bandwidth and latency of the cluster's links."""
-        return Wire(one, other, self.bytes_per_s, self.latency_s, count)
+        return Wire(start, end, self.bytes_per_s, self.latency_s, count)
 
 
 def cluster(element: Element, problems: list[str], reached: bool) -> Part:
@@ -129,20 +129,20 @@ def _radical(text: str, subject: str, problems: list[str]) -> list[int]:
     >>> _radical("0-3,7", "", [])
     [0, 1, 2, 3, 7]
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         match = RADICAL.fullmatch(part.strip())
         if match is None:
             problems.append(f"{subject}: radical: found {text!r}, expected numbers such as 0-15 or 0-3,7")
             return []
         first, last = int(match[1]), int(match[2] or match[1])
-        if last < first or len(found) + last - first >= MOST:
+        if last < first or len(numbers) + last - first >= MOST:
             problems.append(
                 f"{subject}: radical: found {part.strip()!r}, expected rising numbers, at most {MOST} in all"
             )
             return []
-        found += range(first, last + 1)
-    return found
+        numbers += range(first, last + 1)
+    return numbers
 
 
 def _counted(read: Cluster, expected: int, words: str) -> None:
@@ -229,16 +229,18 @@ def _dragonfly(read: Cluster) -> Part:
         for number, spot in enumerate(grid)
         for host in read.hosts[number * nodes : (number + 1) * nodes]
     ]
-    for group, one, blade in grid:
+    for group, chassis_number, blade in grid:
         wires += [
-            read.wire(_router(group, one, blade), _router(group, one, b), green) for b in range(blade + 1, blades)
+            read.wire(_router(group, chassis_number, blade), _router(group, chassis_number, b), green)
+            for b in range(blade + 1, blades)
         ]
         wires += [
-            read.wire(_router(group, one, blade), _router(group, c, blade), black) for c in range(one + 1, chassis)
+            read.wire(_router(group, chassis_number, blade), _router(group, c, blade), black)
+            for c in range(chassis_number + 1, chassis)
         ]
-    for one, other in itertools.combinations(range(groups), 2):  # router n of a group is joined to group n
-        mine, theirs = divmod(other % (blades * chassis), blades), divmod(one, blades)
-        wires.append(read.wire(_router(one, *mine), _router(other, *theirs), blue))
+    for group, other in itertools.combinations(range(groups), 2):  # router n of a group is joined to group n
+        place, place_of_other = divmod(other % (blades * chassis), blades), divmod(group, blades)
+        wires.append(read.wire(_router(group, *place), _router(other, *place_of_other), blue))
     return Part(kinds, wires, _router(0, 0, 0))
 
 

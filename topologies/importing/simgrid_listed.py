@@ -43,17 +43,17 @@ def as_listed(read: Platform, where: str, name: str) -> Graph:
     hosts = [place for place, kind in read.kinds.items() if kind == "host"]
     if len(hosts) > MOST_HOSTS:
         refuse(where, [f"found {len(hosts)} hosts with routes for each pair, expected at most {MOST_HOSTS}"])
-    found = _host_routes(read, hosts)
-    if (composed := len(hosts) * (len(hosts) - 1) - len(found)) > 0:
+    routes = _host_routes(read, hosts)
+    if (composed := len(hosts) * (len(hosts) - 1) - len(routes)) > 0:
         read.notes[f"{composed} pairs of hosts without a route by way of others"] = None
-        found = _host_routes(read, hosts, by_hosts=True)
-    missing = [pair for pair in itertools.permutations(hosts, 2) if pair not in found]
-    refuse(where, [f"there is no route from {one} to {other}; expected one for each pair" for one, other in missing])
+        routes = _host_routes(read, hosts, by_hosts=True)
+    missing = [pair for pair in itertools.permutations(hosts, 2) if pair not in routes]
+    refuse(where, [f"there is no route from {source} to {to}; expected one for each pair" for source, to in missing])
     kinds: dict[str, Kind] = dict.fromkeys(hosts, "host")
     wires: dict[frozenset[str], Wire] = {}
     listed = []
-    for (one, other), steps in found.items():
-        route = [one]
+    for (source, to), steps in routes.items():
+        route = [source]
         for key, down in steps:
             ends = f"{key} in", f"{key} out"
             if ends[0] not in kinds:
@@ -62,7 +62,7 @@ def as_listed(read: Platform, where: str, name: str) -> Graph:
                 each = cable.policy == "FATPIPE"
                 wires[frozenset(ends)] = Wire(*ends, cable.bytes_per_s, cable.latency_s, each=each)
             route += reversed(ends) if down else ends
-        route.append(other)
+        route.append(to)
         for ends in zip(route[::2], route[1::2], strict=True):
             wires.setdefault(frozenset(ends), Wire(*ends, UNLIMITED, 0.0, name="joint", provenance="limits nothing"))
         listed.append(tuple(route))
@@ -87,33 +87,33 @@ def _host_routes(read: Platform, hosts: list[str], *, by_hosts: bool = False) ->
             )
             known.setdefault((route.to, route.source), back)
     onward: dict[str, dict[str, Steps]] = {}
-    for (one, other), steps in known.items():
-        onward.setdefault(one, {})[other] = steps
+    for (source, to), steps in known.items():
+        onward.setdefault(source, {})[to] = steps
     passing = {place for place, kind in read.kinds.items() if kind != "host" or by_hosts} | read.asked | read.forwarding
-    found = {}
-    for one in hosts:
-        composed = _composed(one, onward, passing)
-        for other in hosts:
-            direct = None if {one, other} <= read.forwarding else known.get((one, other))
-            way = direct or composed.get(other)
-            if way and one != other:
-                found[one, other] = way
-    return found
+    routes = {}
+    for source in hosts:
+        composed = _composed(source, onward, passing)
+        for to in hosts:
+            direct = None if {source, to} <= read.forwarding else known.get((source, to))
+            way = direct or composed.get(to)
+            if way and source != to:
+                routes[source, to] = way
+    return routes
 
 
 def _composed(source: str, onward: Mapping[str, Mapping[str, Steps]], passing: set[str]) -> dict[str, Steps]:
     """Returns the routes of fewest links from one place to all others, by way of places that pass on messages."""
-    found: dict[str, Steps] = {}
+    steps_to: dict[str, Steps] = {}
     turn = itertools.count()
     edge: list[tuple[int, int, str, Steps]] = [(0, next(turn), source, ())]
     while edge:
         _, _, here, steps = heapq.heappop(edge)
-        if here in found:
+        if here in steps_to:
             continue
-        found[here] = steps
+        steps_to[here] = steps
         if here == source or here in passing:
             for there, more in onward.get(here, {}).items():
-                if there not in found:
+                if there not in steps_to:
                     whole = (*steps, *more)
                     heapq.heappush(edge, (len(whole), next(turn), there, whole))
-    return found
+    return steps_to

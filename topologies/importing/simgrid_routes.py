@@ -86,16 +86,16 @@ class _Solver:
             place = self.above[place]
         return place
 
-    def merge(self, one: str, other: str) -> bool:
+    def merge(self, first: str, second: str) -> bool:
         """Unites two places; returns False if both have names."""
-        one, other = self.find(one), self.find(other)
-        if one == other:
+        first, second = self.find(first), self.find(second)
+        if first == second:
             return True
-        if self._fixed(other):
-            one, other = other, one
-        if self._fixed(other):
+        if self._fixed(second):
+            first, second = second, first
+        if self._fixed(second):
             return False
-        self.above[other] = one
+        self.above[second] = first
         return True
 
     def _fixed(self, place: str) -> bool:
@@ -125,7 +125,7 @@ class _Solver:
         certain, wrong = self._walk(route, guess=guess)
         if wrong is None and len(self.above) > merged:
             places = [tuple(map(self.find, ends)) for ends in self.ends.values()]
-            if any(one == other and one in self.hosts for one, other in places):
+            if any(first == second and first in self.hosts for first, second in places):
                 while len(self.above) > merged:  # both only grow, so the last entries are this route's
                     self.above.popitem()
                 while len(self.ends) > placed:
@@ -172,24 +172,24 @@ class _Solver:
         return [side for side, end in enumerate(ends) if end in after]
 
     def answer(self, routes: Sequence[Listed]) -> Joined:
-        found = Joined(shared=list(self.shared), left_out=len(self.left_out))
+        joined = Joined(shared=list(self.shared), left_out=len(self.left_out))
         for link, ends in self.ends.items():
-            one, other = map(self.find, ends)
-            if one == other:
-                found.inside[link] = one
+            start, end = map(self.find, ends)
+            if start == end:
+                joined.inside[link] = start
             else:
-                found.ends[link] = one, other
+                joined.ends[link] = start, end
         for route in routes:
             here = route.source
             for link in route.links:
                 if link in self.shared:
-                    touching = found.touching.setdefault(link, [])
+                    touching = joined.touching.setdefault(link, [])
                     if self.find(here) != link and self.find(here) not in touching:
                         touching.append(self.find(here))
                     here = link
                 else:
                     ends = self.ends[link]
                     here = ends[1] if self.find(ends[0]) == self.find(here) else ends[0]
-            if route.links and route.links[-1] in self.shared and route.to not in found.touching[route.links[-1]]:
-                found.touching[route.links[-1]].append(route.to)
-        return found
+            if route.links and route.links[-1] in self.shared and route.to not in joined.touching[route.links[-1]]:
+                joined.touching[route.links[-1]].append(route.to)
+        return joined

@@ -51,25 +51,25 @@ class Platform:
         return self.cables[key.removeprefix(PREFIX)]
 
 
-def connections(read: Platform, found: Joined) -> list[Wire]:
+def connections(read: Platform, joined: Joined) -> list[Wire]:
     """Returns at most one connection for each pair: of clusters and of links, with the latency of junctions."""
-    if found.left_out:
-        read.notes[f"left out because others contradict them: {found.left_out} of {len(read.routes)} routes"] = None
-    return _together(_delayed([*read.wires, *_cabled(read, found)], found, read), read)
+    if joined.left_out:
+        read.notes[f"left out because others contradict them: {joined.left_out} of {len(read.routes)} routes"] = None
+    return _together(_delayed([*read.wires, *_cabled(read, joined)], joined, read), read)
 
 
-def _cabled(read: Platform, found: Joined) -> list[Wire]:
+def _cabled(read: Platform, joined: Joined) -> list[Wire]:
     """Returns the connections of links or, for shared links, the connections to them."""
     wires = []
-    for key, (one, other) in found.ends.items():
+    for key, (start, end) in joined.ends.items():
         cable = read.cable(key)
-        wires.append(Wire(one, other, cable.bytes_per_s, cable.latency_s))
-    for key in found.shared:
+        wires.append(Wire(start, end, cable.bytes_per_s, cable.latency_s))
+    for key in joined.shared:
         cable = read.cable(key)
-        for other in found.touching.get(key, []):
-            wires.append(Wire(other, key, cable.bytes_per_s, cable.latency_s / 2))
+        for end in joined.touching.get(key, []):
+            wires.append(Wire(end, key, cable.bytes_per_s, cable.latency_s / 2))
         read.notes[f"{key} as a switch, unlimited inside"] = None
-    policies = {read.cable(key).policy for key in (*found.ends, *found.shared, *found.inside)}
+    policies = {read.cable(key).policy for key in (*joined.ends, *joined.shared, *joined.inside)}
     if "SHARED" in policies:
         read.notes["SHARED links as full duplex"] = None
     if "FATPIPE" in policies:
@@ -77,31 +77,31 @@ def _cabled(read: Platform, found: Joined) -> list[Wire]:
     return wires
 
 
-def _delayed(wires: list[Wire], found: Joined, read: Platform) -> list[Wire]:
+def _delayed(wires: list[Wire], joined: Joined, read: Platform) -> list[Wire]:
     """Adds the latency of links inside junctions to the connections that meet there."""
     extra: dict[str, float] = {}
-    for key, junction in found.inside.items():
+    for key, junction in joined.inside.items():
         extra[junction] = extra.get(junction, 0.0) + read.cable(key).latency_s / 2
         read.notes[f"{key} unlimited"] = None
     return [
-        dataclasses.replace(wire, latency_s=wire.latency_s + extra.get(wire.one, 0.0) + extra.get(wire.other, 0.0))
+        dataclasses.replace(wire, latency_s=wire.latency_s + extra.get(wire.start, 0.0) + extra.get(wire.end, 0.0))
         for wire in wires
     ]
 
 
 def _together(wires: list[Wire], read: Platform) -> list[Wire]:
     """Returns one connection for each pair: equal ones in parallel, different ones with their total bandwidth."""
-    found: dict[frozenset[str], Wire] = {}
+    wire_of: dict[frozenset[str], Wire] = {}
     for wire in wires:
-        pair = frozenset((wire.one, wire.other))
-        before = found.get(pair)
+        pair = frozenset((wire.start, wire.end))
+        before = wire_of.get(pair)
         if before is None:
-            found[pair] = wire
+            wire_of[pair] = wire
         elif (before.bytes_per_s, before.latency_s) == (wire.bytes_per_s, wire.latency_s):
-            found[pair] = dataclasses.replace(before, count=before.count + wire.count)
+            wire_of[pair] = dataclasses.replace(before, count=before.count + wire.count)
         else:
             across = before.bytes_per_s * before.count + wire.bytes_per_s * wire.count
             latency_s = min(before.latency_s, wire.latency_s)
-            found[pair] = dataclasses.replace(before, bytes_per_s=across, latency_s=latency_s, count=1)
+            wire_of[pair] = dataclasses.replace(before, bytes_per_s=across, latency_s=latency_s, count=1)
             read.notes["unlike links between two places as one"] = None
-    return list(found.values())
+    return list(wire_of.values())

@@ -134,18 +134,18 @@ def from_trace(trace: TorchTrace, where: str) -> GradientProfile:
     process = steps[0].lane[0]
     own = [event for event in trace.events if event.lane[0] == process]
     if not any(event.name.startswith(BACKWARD) for event in own):
-        found = f"has no events {BACKWARD}: …; expected a training step profiled with ProfilerActivity.CPU"
-        refuse(where, [found])
+        problem = f"has no events {BACKWARD}: …; expected a training step profiled with ProfilerActivity.CPU"
+        refuse(where, [problem])
     spans = [(step.start, step.end) for step in steps]
     phases = _phases(own, steps[0].lane, spans)
     kernels = [event for event in trace.events if event.category == "kernel"]
     computing = [event for event in kernels if not _is_nccl(event)]
-    messages = union((one.start, one.end) for one in _communication(trace.events, process))
-    busy = union((one.start, one.end) for one in computing)
+    messages = union((event.start, event.end) for event in _communication(trace.events, process))
+    busy = union((event.start, event.end) for event in computing)
     if not kernels:
-        busy = union(part for one in phases for part in [*one.forward, *one.backward, *one.optimizer])
-    until = [(one[0], other[0]) for one, other in pairwise(spans)] + spans[-1:]
-    whole = [number for number, one in enumerate(phases) if one.backward]
+        busy = union(part for phase in phases for part in [*phase.forward, *phase.backward, *phase.optimizer])
+    until = [(span[0], following[0]) for span, following in pairwise(spans)] + spans[-1:]
+    whole = [number for number, phase in enumerate(phases) if phase.backward]
     if not whole:
         refuse(where, [f"has no event {BACKWARD}: … inside a step; expected whole training steps"])
     left_out = [steps[number].name for number in range(len(steps)) if number not in whole]
@@ -153,12 +153,12 @@ def from_trace(trace: TorchTrace, where: str) -> GradientProfile:
     during = [common(messages, [until[number]]) for number in whole]
     return GradientProfile(
         steps=tuple(end - start for start, end in spans),
-        loading=tuple(length(one.loading) for one in phases),
-        forward=tuple(length(one.forward) for one in phases),
-        backward=tuple(length(one.backward) for one in phases),
-        optimizer=tuple(length(one.optimizer) for one in phases),
+        loading=tuple(length(phase.loading) for phase in phases),
+        forward=tuple(length(phase.forward) for phase in phases),
+        backward=tuple(length(phase.backward) for phase in phases),
+        optimizer=tuple(length(phase.optimizer) for phase in phases),
         communication=tuple(map(length, during)),
-        overlapped=tuple(length(common(one, busy)) for one in during),
+        overlapped=tuple(length(common(intervals, busy)) for intervals in during),
         kernels=_kernel_times(trace.events, computing, phases) if kernels else None,
         device=_device(trace, kernels),
         ranks=trace.ranks,
@@ -213,21 +213,21 @@ def _phases(own: Sequence[Event], lane: tuple[str, str], spans: Sequence[Interva
         ),
         spans,
     )
-    found: list[_Phases] = []
+    phases: list[_Phases] = []
     for number in range(len(spans)):
         forward, passes = _passes(operators[number], backward[number])
-        found.append(_Phases(loading[number], forward, passes, optimizer[number]))
-    return found
+        phases.append(_Phases(loading[number], forward, passes, optimizer[number]))
+    return phases
 
 
 def _by_step(events: Iterable[Event], spans: Sequence[Interval]) -> list[list[Interval]]:
     """Returns for each step the union of the events that start in it, up to its end."""
-    found: list[list[Interval]] = [[] for _ in spans]
+    of_step: list[list[Interval]] = [[] for _ in spans]
     for event in events:
         step = within(spans, event.start)
         if step is not None:
-            found[step].append((event.start, min(event.end, spans[step][1])))
-    return [union(step) for step in found]
+            of_step[step].append((event.start, min(event.end, spans[step][1])))
+    return [union(step) for step in of_step]
 
 
 def _passes(operators: Sequence[Interval], backward: Sequence[Interval]) -> tuple[list[Interval], list[Interval]]:
@@ -244,7 +244,9 @@ def _passes(operators: Sequence[Interval], backward: Sequence[Interval]) -> tupl
     passes: list[Interval] = []
     begun: float | None = None
     ended = True
-    for start, end, is_backward in sorted([(*one, False) for one in operators] + [(*one, True) for one in backward]):
+    for start, end, is_backward in sorted(
+        [(*interval, False) for interval in operators] + [(*interval, True) for interval in backward]
+    ):
         if not is_backward:
             begun = start if begun is None else begun
             ended = True
@@ -268,11 +270,11 @@ def _is_nccl(kernel: Event) -> bool:
 
 def _communication(events: Sequence[Event], process: str) -> list[Event]:
     """Returns NCCL's kernels, or the annotations of other backends."""
-    found = [event for event in events if event.category == "kernel" and _is_nccl(event)]
-    found = found or [
+    kernels = [event for event in events if event.category == "kernel" and _is_nccl(event)]
+    kernels = kernels or [
         event for event in events if event.category == "gpu_user_annotation" and ON_GPU.fullmatch(event.name)
     ]
-    return found or [
+    return kernels or [
         event
         for event in events
         if event.category != "gpu_user_annotation" and event.lane[0] == process and ON_HOST.fullmatch(event.name)
@@ -295,17 +297,17 @@ def _kernel_times(events: Sequence[Event], computing: Sequence[Event], phases: S
     def during(parts: Iterable[Sequence[Interval]]) -> tuple[float, ...]:
         owner = {part: number for number, step in enumerate(parts) for part in step}
         united = sorted(owner)
-        found: list[list[Interval]] = [[] for _ in phases]
+        of_step: list[list[Interval]] = [[] for _ in phases]
         for launch, kernel in launched:
             place = within(united, launch)
             if place is not None:
-                found[owner[united[place]]].append(kernel)
-        return tuple(length(union(step)) for step in found)
+                of_step[owner[united[place]]].append(kernel)
+        return tuple(length(union(step)) for step in of_step)
 
     return KernelTimes(
-        forward=during(one.forward for one in phases),
-        backward=during(one.backward for one in phases),
-        optimizer=during(one.optimizer for one in phases),
+        forward=during(phase.forward for phase in phases),
+        backward=during(phase.backward for phase in phases),
+        optimizer=during(phase.optimizer for phase in phases),
     )
 
 
@@ -328,13 +330,13 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
     >>> union([(3.0, 4.0), (0.0, 1.0), (0.5, 2.0)])
     [(0.0, 2.0), (3.0, 4.0)]
     """
-    found: list[Interval] = []
+    joined: list[Interval] = []
     for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
         else:
-            found.append((start, end))
-    return found
+            joined.append((start, end))
+    return joined
 
 
 def length(united: Iterable[Interval]) -> float:
@@ -342,27 +344,27 @@ def length(united: Iterable[Interval]) -> float:
     return sum((end - start for start, end in united), 0.0)
 
 
-def common(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]:
+def common(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
     """Returns the intersection of two unions.
 
     Args:
-        one: a union.
-        other: a union.
+        first: a union.
+        second: a union.
 
     >>> common([(0.0, 2.0), (3.0, 4.0)], [(1.0, 3.5)])
     [(1.0, 2.0), (3.0, 3.5)]
     """
-    found: list[Interval] = []
+    shared: list[Interval] = []
     here = there = 0
-    while here < len(one) and there < len(other):
-        start, end = max(one[here][0], other[there][0]), min(one[here][1], other[there][1])
+    while here < len(first) and there < len(second):
+        start, end = max(first[here][0], second[there][0]), min(first[here][1], second[there][1])
         if start < end:
-            found.append((start, end))
-        if one[here][1] < other[there][1]:
+            shared.append((start, end))
+        if first[here][1] < second[there][1]:
             here += 1
         else:
             there += 1
-    return found
+    return shared
 
 
 def within(united: Sequence[Interval], at: float) -> int | None:

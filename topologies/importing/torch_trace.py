@@ -70,13 +70,15 @@ def read(path: Path) -> TorchTrace:
     if not isinstance(content, dict) or not isinstance(content.get("traceEvents"), list):
         raise InputError(f"{where}: has no list traceEvents; expected {EXPECTED}")
     problems: list[str] = []
-    events = [_event(number, one, problems) for number, one in enumerate(content["traceEvents"])]
+    events = [_event(number, entry, problems) for number, entry in enumerate(content["traceEvents"])]
     refuse(where, problems)
     kept = [event for event in events if event is not None]
     first = min((event.start for event in kept), default=0.0)
     moved = (
-        Event(one.name, one.category, one.lane, (one.start - first) / 1e6, (one.end - first) / 1e6, one.args)
-        for one in kept
+        Event(
+            event.name, event.category, event.lane, (event.start - first) / 1e6, (event.end - first) / 1e6, event.args
+        )
+        for event in kept
     )
     run = content.get("distributedInfo")
     run = run if isinstance(run, dict) else {}
@@ -119,25 +121,25 @@ def _json(content: bytes, where: str) -> object:
         raise InputError(f"{where}: has a number with too many digits; expected {EXPECTED}") from None
 
 
-def _event(number: int, one: object, problems: list[str]) -> Event | None:
+def _event(number: int, entry: object, problems: list[str]) -> Event | None:
     """Returns the event in microseconds; None for other kinds and for a wrong one, which is added to the problems."""
-    if not isinstance(one, dict):
-        problems.append(f"traceEvents[{number}]: found {str(one)[:40]!r}, expected an object")
+    if not isinstance(entry, dict):
+        problems.append(f"traceEvents[{number}]: found {str(entry)[:40]!r}, expected an object")
         return None
-    if one.get("ph") != "X":
+    if entry.get("ph") != "X":
         return None
-    name, category, args = one.get("name"), one.get("cat", ""), one.get("args", {})
+    name, category, args = entry.get("name"), entry.get("cat", ""), entry.get("args", {})
     at = f"traceEvents[{number}] ({name!r:.60})"
     if not isinstance(name, str) or not isinstance(category, str) or not isinstance(args, dict):
         problems.append(f"{at}: expected text as name and cat, and an object as args")
         return None
-    start, duration = _number(one.get("ts")), _number(one.get("dur"))
+    start, duration = _number(entry.get("ts")), _number(entry.get("dur"))
     if start is None:
-        problems.append(f"{at}: found ts {one.get('ts')!r:.40}, expected microseconds")
+        problems.append(f"{at}: found ts {entry.get('ts')!r:.40}, expected microseconds")
     elif duration is None or duration < 0:
-        problems.append(f"{at}: found dur {one.get('dur')!r:.40}, expected 0 or more microseconds")
+        problems.append(f"{at}: found dur {entry.get('dur')!r:.40}, expected 0 or more microseconds")
     else:
-        lane = str(one.get("pid")), str(one.get("tid"))
+        lane = str(entry.get("pid")), str(entry.get("tid"))
         return Event(name, category.lower(), lane, start, start + duration, args)
     return None
 
@@ -150,7 +152,9 @@ def _number(value: object) -> float | None:
 
 def _devices(properties: object) -> dict[int, str]:
     """Returns the names of the GPUs; a list that is not as expected is as good as none."""
-    found = [one for one in properties if isinstance(one, dict)] if isinstance(properties, list) else []
+    entries = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
     return {
-        one["id"]: one["name"] for one in found if isinstance(one.get("id"), int) and isinstance(one.get("name"), str)
+        entry["id"]: entry["name"]
+        for entry in entries
+        if isinstance(entry.get("id"), int) and isinstance(entry.get("name"), str)
     }

@@ -76,5 +76,5 @@ class InMemory:
         return self.train.at(torch.from_numpy(self.order(samples).copy()))
 
     def batches(self, samples: Sequence[Samples]) -> Batch:
-        chosen = {one: self.order(one) for one in samples}  # a block may be padded with copies
-        return self.train.at(torch.from_numpy(np.stack([chosen[one] for one in samples])))
+        chosen = {sample: self.order(sample) for sample in samples}  # a block may be padded with copies
+        return self.train.at(torch.from_numpy(np.stack([chosen[sample] for sample in samples])))

@@ -55,8 +55,8 @@ class FromFile:
         return _batch(self.file, records, lambda: self.order.positions(samples), self.classes).rounded(self.dtype)
 
     def batches(self, samples: Sequence[Samples]) -> Batch:
-        drawn = {one: self.batch(one) for one in dict.fromkeys(samples)}  # a block may be padded with copies
-        return Batch(*(torch.stack(parts) for parts in zip(*(drawn[one] for one in samples), strict=True)))
+        drawn = {sample: self.batch(sample) for sample in dict.fromkeys(samples)}  # a block may be padded with copies
+        return Batch(*(torch.stack(parts) for parts in zip(*(drawn[sample] for sample in samples), strict=True)))
 
     def reads(self, worker: int) -> Counts:
         """Returns the requests of this process for a worker."""

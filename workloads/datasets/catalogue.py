@@ -91,7 +91,7 @@ class DataSet:
 
 
 def _gathered(*sets: DataSet) -> dict[str, DataSet]:
-    return {one.name: one for one in sets}
+    return {dataset.name: dataset for dataset in sets}
 
 
 _IDX = ", ".join(idx.NAMES) + ", each as it is or as .gz"
@@ -126,7 +126,7 @@ DATA = _gathered(
 
 def fitting(shape: Sequence[int], classes: int | None, *, tokens: bool | None = None) -> list[str]:
     """Returns the names of the data sets that a model can learn; the arguments are those of `DataSet.fits`."""
-    return [name for name, one in DATA.items() if one.fits(shape, classes, tokens=tokens)]
+    return [name for name, dataset in DATA.items() if dataset.fits(shape, classes, tokens=tokens)]
 
 
 def misfit(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
-from paceline.workloads.datasets.dataset_files import Half, Loaded, checked, content, each, found, within
+from paceline.workloads.datasets.dataset_files import Half, Loaded, checked, content, each, existing_files, within
 
 SHAPE = (3, 32, 32)
 
@@ -44,7 +44,7 @@ class Cifar:
             packed = _unpacked(archive, names)
             *train, test = each(names, lambda name: self._half(packed[name], f"{archive}:{name}"))
         else:
-            paths = found(inside, names, ending="")
+            paths = existing_files(inside, names, ending="")
             *train, test = each(names, lambda name: self._half(content(paths[name]), str(paths[name])))
         return Loaded(Half(*(np.concatenate(part) for part in zip(*train, strict=True))), test, self.classes)
 

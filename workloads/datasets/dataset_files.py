@@ -67,7 +67,7 @@ def within(folder: Path, inner: str) -> Path:
     return folder / inner if (folder / inner).is_dir() else folder
 
 
-def found(folder: Path, names: Iterable[str], *, ending: str) -> dict[str, Path]:
+def existing_files(folder: Path, names: Iterable[str], *, ending: str) -> dict[str, Path]:
     """Finds the files with these names, each unpacked or packed with this ending.
 
     Args:

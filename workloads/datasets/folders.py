@@ -41,7 +41,7 @@ def read(folder: Path, shape: Sequence[int]) -> Loaded:
     train, test, classes = listed(folder)
 
     def half(listed: Listed) -> Half:
-        pictures = each(listed, lambda one: picture(one[0], shape))
+        pictures = each(listed, lambda entry: picture(entry[0], shape))
         return Half(np.array(pictures), np.array([label for _, label in listed], np.int64))
 
     first, second = each((train, test), half)

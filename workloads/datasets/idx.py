@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.errors import InputError
-from paceline.workloads.datasets.dataset_files import Half, Loaded, checked, content, each, found
+from paceline.workloads.datasets.dataset_files import Half, Loaded, checked, content, each, existing_files
 
 PICTURES, LABELS = 0x0803, 0x0801
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
@@ -49,7 +49,7 @@ def read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
 
 def read(folder: Path) -> Loaded:
     """Reads the data set in a folder of the four files; raises `InputError` with all mistakes."""
-    paths = found(folder, NAMES, ending=".gz")
+    paths = existing_files(folder, NAMES, ending=".gz")
     magics = {name: PICTURES if "images" in name else LABELS for name in NAMES}
     parts = dict(zip(NAMES, each(NAMES, lambda name: read_idx(paths[name], magics[name])), strict=True))
     train, test = each((TRAIN, TEST), lambda names: _half(parts[names[0]], parts[names[1]], paths[names[0]]))

@@ -91,7 +91,7 @@ def grammar() -> Grammar:
     >>> [(step.word, step.probability) for step in grammar()[START]]
     [('the ', 0.5), ('a ', 0.25), ('two ', 0.25)]
     """
-    found: dict[State, tuple[Step, ...]] = {
+    steps: dict[State, tuple[Step, ...]] = {
         START: (Step("the ", 0.5, ("the",)), Step("a ", 0.25, ("one",)), Step("two ", 0.25, ("two",)))
     }
     for number, endings in {"the": ("", "s"), "one": ("",), "two": ("s",)}.items():
@@ -100,10 +100,10 @@ def grammar() -> Grammar:
             for (index, noun), share in zip(enumerate(NOUNS), _by_rank(len(NOUNS)), strict=True)
             for end in endings
         )
-        found |= _described((number,), nouns)
+        steps |= _described((number,), nouns)
     for index in range(len(NOUNS)):
         for end in ("", "s"):
-            found |= _predicates(index, end)
+            steps |= _predicates(index, end)
     for index in range(len(VERBS)):
         shares = _by_rank(len(NOUNS), STEP_OBJECTS * index)
         objects = tuple(
@@ -111,9 +111,9 @@ def grammar() -> Grammar:
             for noun, share in zip(NOUNS, shares, strict=True)
             for end in ("", "s")
         )
-        found |= {("verb", index): (Step("the ", 1.0, ("object", index)),)}
-        found |= _described(("object", index), objects)
-    return found
+        steps |= {("verb", index): (Step("the ", 1.0, ("object", index)),)}
+        steps |= _described(("object", index), objects)
+    return steps
 
 
 def _described(state: State, nouns: tuple[Step, ...]) -> dict[State, tuple[Step, ...]]:

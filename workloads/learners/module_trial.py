@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import replace_all_batch_norm_modules_
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.naming import told
+from paceline.algorithms.core.naming import describe_error
 from paceline.workloads.batches.examples import Batch, Examples, Loss
 from paceline.workloads.learners.torch_learner import PROCESSOR, evaluating, seeded
 from paceline.workloads.models.threads import torch_threads
@@ -66,7 +66,9 @@ def tried(module: nn.Module, examples: Examples, loss: Loss) -> Tried:
         raise
     except Exception as error:  # custom code can raise anything
         size = " × ".join(map(str, batch.inputs.shape[1:])) or "one number"
-        raise InputError(f"it fails on a batch of {len(batch.labels)} samples of {size}: {told(error)}") from error
+        raise InputError(
+            f"it fails on a batch of {len(batch.labels)} samples of {size}: {describe_error(error)}"
+        ) from error
     if said := [*trial.changes(module, batch.inputs)]:
         raise InputError("; ".join(said) + f"; expected a function of weights and samples alone{BUT}")
     fits = _scores(trial.answers, batch.labels) >= classes
@@ -128,15 +130,15 @@ def _try(module: nn.Module, batch: Batch, loss: Loss, classes: int) -> _Trial:
     inputs = batch.inputs.clone()
     answers, random = _answers(module, inputs)
     if loss is F.cross_entropy and _scores(answers, batch.labels) < classes:
-        found = f"it answers with {_scores(answers, batch.labels)} scores a label"
-        raise InputError(f"{found}, expected one for each of {classes} classes")
+        actual = f"it answers with {_scores(answers, batch.labels)} scores a label"
+        raise InputError(f"{actual}, expected one for each of {classes} classes")
     value = loss(answers, batch.labels)
     if value.dim():
         raise ValueError(f"the loss is a tensor of {' × '.join(map(str, value.shape))}, expected one number")
     again, _ = _answers(module, batch.inputs.clone())
     slopes, slopes_again = (
-        dict(zip(parameters, torch.autograd.grad(one, [*parameters.values()], allow_unused=True), strict=True))
-        for one in (value, loss(again, batch.labels))
+        dict(zip(parameters, torch.autograd.grad(scalar, [*parameters.values()], allow_unused=True), strict=True))
+        for scalar in (value, loss(again, batch.labels))
     )
     with torch.no_grad(), evaluating(module), seeded(PROCESSOR, 1):
         loss(module(batch.inputs.clone()), batch.labels)

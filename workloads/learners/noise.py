@@ -72,8 +72,8 @@ class Noise:
         blocks, places = np.divmod(starts // count, self._height)
         rows = np.empty((len(starts), self.dimensions))
         for block in np.unique(blocks).tolist():
-            mine = blocks == block
-            rows[mine] = self._block(level, block)[places[mine]]
+            in_block = blocks == block
+            rows[in_block] = self._block(level, block)[places[in_block]]
         means: Array = 2**level * rows / count
         return means
 

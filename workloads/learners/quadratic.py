@@ -62,36 +62,36 @@ class QuadraticOptions:
     def problems(self) -> list[str]:
         """Returns the mistakes in these values."""
         least = {"dimensions": 1, "layers": 1, "noise": 0, "num_samples": 1}
-        found = [
+        problems = [
             f"{name}: found {getattr(self, name)}, expected {low} or more"
             for name, low in least.items()
             if not low <= getattr(self, name) < np.inf
         ]
         for name in ("spectrum", "distance"):
             if not isfinite(getattr(self, name)):
-                found.append(f"{name}: found {getattr(self, name)}, expected a number")
+                problems.append(f"{name}: found {getattr(self, name)}, expected a number")
         for name in ("layers", "spectrum", "noise", "variance", "distance", "link", "num_samples"):
             if LARGEST < abs(getattr(self, name) or 0) < np.inf:
-                found.append(f"{name}: found {getattr(self, name):g}, expected at most {LARGEST:g}")
+                problems.append(f"{name}: found {getattr(self, name):g}, expected at most {LARGEST:g}")
         if self.dimensions > MOST_DIMENSIONS:
-            found.append(f"dimensions: found {self.dimensions}, expected at most {MOST_DIMENSIONS}")
+            problems.append(f"dimensions: found {self.dimensions}, expected at most {MOST_DIMENSIONS}")
         if self.layers > self.dimensions > 0:
-            found.append(f"layers: found {self.layers}, expected no more than the {self.dimensions} dimensions")
-        return found + self._problems_of_choices()
+            problems.append(f"layers: found {self.layers}, expected no more than the {self.dimensions} dimensions")
+        return problems + self._problems_of_choices()
 
     def _problems_of_choices(self) -> list[str]:
         """Returns the mistakes in the optional values."""
-        found = []
+        problems = []
         if len(self.curvatures) > self.dimensions > 0:
             count = len(self.curvatures)
-            found.append(f"curvatures: found {count}, expected no more than the {self.dimensions} dimensions")
-        if bad := [one for one in self.curvatures if not 0 <= one < np.inf]:
-            found.append(f"curvatures: found {bad[0]}, expected 0 or more")
+            problems.append(f"curvatures: found {count}, expected no more than the {self.dimensions} dimensions")
+        if bad := [curvature for curvature in self.curvatures if not 0 <= curvature < np.inf]:
+            problems.append(f"curvatures: found {bad[0]}, expected 0 or more")
         if self.variance is not None and not 0 <= self.variance < np.inf:
-            found.append(f"variance: found {self.variance}, expected 0 or more")
+            problems.append(f"variance: found {self.variance}, expected 0 or more")
         if self.link is not None and not 0 < self.link < np.inf:
-            found.append(f"link: found {self.link}, expected a risk above 0")
-        return found
+            problems.append(f"link: found {self.link}, expected a risk above 0")
+        return problems
 
     def curvature(self) -> Array:
         """λ."""

@@ -75,8 +75,10 @@ class StandIn:
         return self.fit.dress(gradient), loss
 
     def gradients(self, vectors: Sequence[Sized], samples: Sequence[Samples]) -> list[tuple[Sized, float]]:
-        found = self.problem.gradients([vector.numbers for vector in vectors], [self.scaled(one) for one in samples])
-        return [(self.fit.dress(gradient), loss) for gradient, loss in found]
+        answers = self.problem.gradients(
+            [vector.numbers for vector in vectors], [self.scaled(sample) for sample in samples]
+        )
+        return [(self.fit.dress(gradient), loss) for gradient, loss in answers]
 
     def layer_gradients(self, vector: Sized, data: Any, ready: Callable[[str, Sized], None]) -> float:
         gradient, loss = self.gradient(vector, data)

@@ -166,11 +166,11 @@ def _batch(half: Half) -> Batch:
 def _own(
     model: str, dataset: str | None, data_dir: str | None, seed: int, dtype: torch.dtype, reading: Reading | None
 ) -> TorchLearner:
-    mine = custom.made(model, seed)
-    examples, random = _tried(mine, _examples(mine, dataset, data_dir))
-    module, loss = module_trial.prepared(copy.deepcopy(mine.module)), _loss(mine, examples)
+    own = custom.made(model, seed)
+    examples, random = _tried(own, _examples(own, dataset, data_dir))
+    module, loss = module_trial.prepared(copy.deepcopy(own.module)), _loss(own, examples)
     draw = _draw(examples, reading, seed, dtype)
-    start = custom.start_of(mine.module)
+    start = custom.start_of(own.module)
     return TorchLearner(module, examples, start, seed=seed, dtype=dtype, loss=loss, draw=draw, random=random)
 
 
@@ -183,25 +183,27 @@ def own_problems(model: str, dataset: str | None, data_dir: str | None) -> list[
         data_dir: as for `building.build`.
     """
     try:
-        mine = custom.made(model)
+        own = custom.made(model)
     except InputError as error:
         return [f"model: {model!r}: {error}"]
-    if mine.examples is not None:
+    if own.examples is not None:
         brings = f"expected none: {model} brings data of its own"
-        found = [
+        problems = [
             f"{key}: found {value!r}, {brings}"
             for key, value in [("dataset", dataset), ("data_dir", data_dir)]
             if value
         ]
     elif dataset is None:
-        found = [f"dataset: missing; expected one of {', '.join(DATA)}, or data that {model} returns beside its module"]
+        problems = [
+            f"dataset: missing; expected one of {', '.join(DATA)}, or data that {model} returns beside its module"
+        ]
     else:
-        shape = _shape(mine, dataset)
-        found = sets.misfit(model, dataset, shape, MANY) or sets.unreadable(dataset, data_dir, shape, MANY)
-    if found:
-        return found
+        shape = _shape(own, dataset)
+        problems = sets.misfit(model, dataset, shape, MANY) or sets.unreadable(dataset, data_dir, shape, MANY)
+    if problems:
+        return problems
     try:
-        _tried(mine, _examples(mine, dataset, data_dir))
+        _tried(own, _examples(own, dataset, data_dir))
     except InputError as error:
         return [f"model: {model!r} cannot be trained: {error}"]
     return []
@@ -221,21 +223,21 @@ def own_record_bytes(model: str, dataset: str | None, data_dir: str | None) -> i
     return inputs[0].nbytes + LABEL.itemsize
 
 
-def _examples(mine: Own, dataset: str | None, data_dir: str | None) -> Examples:
-    return mine.examples or named(str(dataset), data_dir, _shape(mine, str(dataset)))
+def _examples(own: Own, dataset: str | None, data_dir: str | None) -> Examples:
+    return own.examples or named(str(dataset), data_dir, _shape(own, str(dataset)))
 
 
-def _shape(mine: Own, dataset: str) -> tuple[int, ...]:
+def _shape(own: Own, dataset: str) -> tuple[int, ...]:
     """Returns the shape of a sample, from the function or the data set; (): as in the data set's folder."""
     known = DATA[dataset].shape if dataset in DATA else None
-    return tuple(mine.sample.shape) if mine.sample is not None else USUAL if known is None else known
+    return tuple(own.sample.shape) if own.sample is not None else USUAL if known is None else known
 
 
 @lru_cache(maxsize=2)
-def _tried(mine: Own, examples: Examples) -> module_trial.Tried:
-    return module_trial.tried(mine.module, examples, _loss(mine, examples))
+def _tried(own: Own, examples: Examples) -> module_trial.Tried:
+    return module_trial.tried(own.module, examples, _loss(own, examples))
 
 
-def _loss(mine: Own, examples: Examples) -> Loss:
+def _loss(own: Own, examples: Examples) -> Loss:
     """Returns the custom loss, or the one that fits the labels."""
-    return mine.loss or (custom.squared if examples.train.labels.is_floating_point() else F.cross_entropy)
+    return own.loss or (custom.squared if examples.train.labels.is_floating_point() else F.cross_entropy)

@@ -285,13 +285,13 @@ class TorchLearner:
         """
         answers: list[tuple[Tensor, float]] = [(torch.empty(0), math.nan)] * len(vectors)
         alike: dict[int, list[int]] = defaultdict(list)
-        for place, one in enumerate(samples):
-            alike[one.count].append(place)
+        for place, sample in enumerate(samples):
+            alike[sample.count].append(place)
         for places in alike.values():
             for first in range(0, len(places), self.together):
                 some = places[first : first + self.together]
-                found = self._some([vectors[place] for place in some], [samples[place] for place in some])
-                for place, answer in zip(some, found, strict=True):
+                computed = self._some([vectors[place] for place in some], [samples[place] for place in some])
+                for place, answer in zip(some, computed, strict=True):
                     answers[place] = answer
         return answers
 
@@ -322,7 +322,7 @@ class TorchLearner:
                 return self._together(vectors, samples)
             except VMAP_REFUSES:
                 self.together = 1  # any other error is raised again one by one
-        return [self.gradient(vector, self.load(one)) for vector, one in zip(vectors, samples, strict=True)]
+        return [self.gradient(vector, self.load(sample)) for vector, sample in zip(vectors, samples, strict=True)]
 
     def _pays(self, count: int) -> bool:
         """Whether batches of this size are small enough to be computed together."""

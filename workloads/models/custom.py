@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.naming import imported, told
+from paceline.algorithms.core.naming import describe_error, imported
 from paceline.workloads.batches.examples import Batch, Examples, Loss, as_they_are
 from paceline.workloads.models.threads import torch_threads
 
@@ -77,7 +77,7 @@ def called(function: Callable[..., Any], seed: int) -> Any:
         with _seeded(seed):
             return function(**wanted)
     except (Exception, SystemExit) as error:  # custom code can raise anything
-        raise InputError(f"it fails with {told(error)}") from error
+        raise InputError(f"it fails with {describe_error(error)}") from error
 
 
 @contextmanager

@@ -209,10 +209,10 @@ def _traced(name: str) -> ModelInfo:
     from paceline.workloads.models.custom import FORM, Own, called, made, unpacked
     from paceline.workloads.models.layer_tracing import trace
 
-    def info(mine: Own) -> ModelInfo:
-        sample = torch.empty(*USUAL, device="meta") if mine.sample is None else mine.sample
-        works = trace(copy.deepcopy(mine.module), sample)
-        num_samples = IMAGENET if mine.examples is None else len(mine.examples.train.labels)
+    def info(own: Own) -> ModelInfo:
+        sample = torch.empty(*USUAL, device="meta") if own.sample is None else own.sample
+        works = trace(copy.deepcopy(own.module), sample)
+        num_samples = IMAGENET if own.examples is None else len(own.examples.train.labels)
         words = "DERIVED by tracing the user's own module"
         size = sample.element_size() * sample.nelement()
         return _of(name, works, family="", num_samples=num_samples, provenance=words, sample_bytes=size)

@@ -230,7 +230,7 @@ def trace(model: nn.Module, sample: Tensor) -> tuple[LayerWork, ...]:
         saved = (many.saved_bytes - few.saved_bytes) // (LARGE - SMALL)
         forward, backward = _pass(few.forward, many.forward), _pass(few.backward, many.backward)
         pairs = zip(few.shapes, many.shapes, strict=False)
-        products = [found for pair in pairs if (found := product(*pair, LARGE - SMALL))]
+        products = [work for pair in pairs if (work := product(*pair, LARGE - SMALL))]
         rows.append(LayerWork(name, parameters, saved, forward, backward, tuple(products)))
     return tuple(rows)
 

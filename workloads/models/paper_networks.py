@@ -107,16 +107,16 @@ def alexnet(
         places: positions of a picture that remain before the dense layers.
         classes: number of classes.
     """
-    one, two, three, four, five = filters
+    c1, c2, c3, c4, c5 = filters
     width, stride, padding = first
     return chain(
-        conv1=nn.Conv2d(3, one, width, stride=stride, padding=padding), relu1=relu(), pool1=nn.MaxPool2d(3, 2),
-        conv2=nn.Conv2d(one, two, 5, padding=2, groups=groups), relu2=relu(), pool2=nn.MaxPool2d(3, 2),
-        conv3=nn.Conv2d(two, three, 3, padding=1), relu3=relu(),
-        conv4=nn.Conv2d(three, four, 3, padding=1, groups=groups), relu4=relu(),
-        conv5=nn.Conv2d(four, five, 3, padding=1, groups=groups), relu5=relu(), pool5=nn.MaxPool2d(3, 2),
+        conv1=nn.Conv2d(3, c1, width, stride=stride, padding=padding), relu1=relu(), pool1=nn.MaxPool2d(3, 2),
+        conv2=nn.Conv2d(c1, c2, 5, padding=2, groups=groups), relu2=relu(), pool2=nn.MaxPool2d(3, 2),
+        conv3=nn.Conv2d(c2, c3, 3, padding=1), relu3=relu(),
+        conv4=nn.Conv2d(c3, c4, 3, padding=1, groups=groups), relu4=relu(),
+        conv5=nn.Conv2d(c4, c5, 3, padding=1, groups=groups), relu5=relu(), pool5=nn.MaxPool2d(3, 2),
         flat=nn.Flatten(),
-        fc6=nn.Linear(places * five, 4096), relu6=relu(), fc7=nn.Linear(4096, 4096), relu7=relu(),
+        fc6=nn.Linear(places * c5, 4096), relu6=relu(), fc7=nn.Linear(4096, 4096), relu7=relu(),
         fc8=nn.Linear(4096, classes),
     )  # fmt: skip
 
@@ -161,12 +161,12 @@ def _plain(channels: int, filters: int, width: int, **options: Any) -> nn.Sequen
 
 
 def _inception(channels: int, *filters: int) -> nn.Module:
-    one, three_in, three, five_in, five, pooled = filters
+    one_by_one, three_by_three_in, three_by_three, five_by_five_in, five_by_five, pooled = filters
     return Branches(
         {
-            "1x1": _plain(channels, one, 1),
-            "3x3": nn.Sequential(_plain(channels, three_in, 1), _plain(three_in, three, 3)),
-            "5x5": nn.Sequential(_plain(channels, five_in, 1), _plain(five_in, five, 5)),
+            "1x1": _plain(channels, one_by_one, 1),
+            "3x3": nn.Sequential(_plain(channels, three_by_three_in, 1), _plain(three_by_three_in, three_by_three, 3)),
+            "5x5": nn.Sequential(_plain(channels, five_by_five_in, 1), _plain(five_by_five_in, five_by_five, 5)),
             "pool": nn.Sequential(nn.MaxPool2d(3, 1, padding=1), _plain(channels, pooled, 1)),
         }
     )

@@ -30,8 +30,8 @@ class _Tape(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.constants = fx.Graph(), dict[str, Tensor]()
         self._alive: list[Any] = [inputs]  # keeps tensors alive, so that their ids are unique
-        self._nodes = {id(one): self.graph.placeholder(f"input{place}") for place, one in enumerate(inputs)}
-        self._laid = {_place(one): self._nodes[id(one)] for one in inputs}
+        self._nodes = {id(tensor): self.graph.placeholder(f"input{place}") for place, tensor in enumerate(inputs)}
+        self._laid = {_place(tensor): self._nodes[id(tensor)] for tensor in inputs}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Performs and records an operation."""

@@ -222,12 +222,12 @@ def _read(model: str | Mapping[str, Any]) -> tuple[str, TransformerShape]:
 def _of_file(path: str) -> dict[str, Any]:
     what = "a config.json of Hugging Face"
     try:
-        found = read_json(Path(path), what)
+        content = read_json(Path(path), what)
     except InputError as error:
         raise SizeError([("", str(error))]) from error
-    if not isinstance(found, dict):
-        raise SizeError([("", f"{path}: found a {type(found).__name__}; expected {what}, a mapping")])
-    return found
+    if not isinstance(content, dict):
+        raise SizeError([("", f"{path}: found a {type(content).__name__}; expected {what}, a mapping")])
+    return content
 
 
 def _of_text(text: str) -> dict[str, Any]:
@@ -301,8 +301,8 @@ class _Reader:
         """Yields the keys that change the shape in a way that is not modelled."""
         for key, words in UNMODELLED.items():
             if self.given.get(key):
-                found = f"found {self.given[key]!r}" if isinstance(self.given[key], int | str) else "found"
-                yield key, f"{found}; {words}"
+                stated = f"found {self.given[key]!r}" if isinstance(self.given[key], int | str) else "found"
+                yield key, f"{stated}; {words}"
         if self.given.get("model_type", self.kind) != self.kind:
             return  # the names of heads and of layers of another type
         for name in self.given.get("architectures") or ():

@@ -85,13 +85,13 @@ def _sized(shape: TransformerShape, *, tokens: float, words: str, **fields: Any)
 
 def _on(name: str, *, flat: bool = False) -> dict[str, Any]:
     """Returns the fields that follow from a model's usual data set; `flat`: pictures are flat vectors."""
-    one = DATA[name]
-    shape = one.shape or ()
+    dataset = DATA[name]
+    shape = dataset.shape or ()
     return {
         "data": name,
         "shape": (math.prod(shape),) if flat else shape,
-        "classes": one.classes,
-        "num_samples": one.train,
+        "classes": dataset.classes,
+        "num_samples": dataset.train,
     }
 
 

@@ -138,9 +138,9 @@ class RecordFile:
         """
         if self.checksums is None:
             return
-        expected = self.checksums[first : first + len(records)].tolist()
-        for record, (found, right) in enumerate(zip(_digests(records), expected, strict=True), first):
-            if found != right:
+        checksums = self.checksums[first : first + len(records)].tolist()
+        for record, (actual, expected) in enumerate(zip(_digests(records), checksums, strict=True), first):
+            if actual != expected:
                 where = f"record {record:,} of {self.path}, at offset {self.offset(record):,}"
                 wrong = "its checksum is not that of when it was written; convert it again"
                 raise InputError(f"{where}, is damaged: {wrong}")

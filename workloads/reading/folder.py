@@ -110,8 +110,8 @@ def recorded(folder: Path, shape: Sequence[int] = ()) -> Recorded:
     about = _about(folder / ABOUT)
     files = [_file(folder / name, said, about) for name, said in ((TRAIN, about.train), (TEST, about.test))]
     if shape and not _fits(about.shape, shape):
-        found, right = (" × ".join(map(str, one)) for one in (about.shape, shape))
-        raise InputError(f"found samples of {found} in {folder}, expected {right}: what the model takes")
+        actual, expected = (" × ".join(map(str, dimensions)) for dimensions in (about.shape, shape))
+        raise InputError(f"found samples of {actual} in {folder}, expected {expected}: what the model takes")
     return Recorded(about, *files)
 
 
@@ -126,19 +126,19 @@ def _about(path: Path) -> About:
     channels = {about.shape[0] if len(about.shape) == 3 else 0}
     known = about.normalisation
     if known is not None and {len(known.mean), len(known.deviation)} != channels:
-        found = f"{len(known.mean)} means and {len(known.deviation)} deviations"
-        raise InputError(f"{path}: found {found}, expected one for each channel of channels × height × width")
+        actual = f"{len(known.mean)} means and {len(known.deviation)} deviations"
+        raise InputError(f"{path}: found {actual}, expected one for each channel of channels × height × width")
     return about
 
 
 def _file(path: Path, said: Written, about: About) -> RecordFile:
     file = RecordFile.open(path)
     if file.num_samples != said.records or file.shape != about.shape:
-        found, right = (
+        actual, expected = (
             f"{count:,} records of {' × '.join(map(str, shape))}"
             for count, shape in ((file.num_samples, file.shape), (said.records, about.shape))
         )
-        raise InputError(f"found {found} in {path}, expected the {right} that {ABOUT} says")
+        raise InputError(f"found {actual} in {path}, expected the {expected} that {ABOUT} says")
     if file.header_checksum() != said.header:
         raise InputError(f"the header of {path} is damaged: its checksum is not the one in {ABOUT}; convert it again")
     return replace(file, checksums=read_checksums(checksums_beside(path), said.checksums, file.num_samples))

@@ -198,5 +198,5 @@ def _found(places: Places, pieces: Sequence[Piece]) -> tuple[NDArray[Any], Place
     rows = np.concatenate([np.arange(size) for size in sizes])
     held = rows + np.array([piece.first for piece in pieces])[whose]
     by_place = np.argsort(held, kind="stable")
-    found = by_place[np.searchsorted(held, places, sorter=by_place)]
-    return whose[found], rows[found]
+    index = by_place[np.searchsorted(held, places, sorter=by_place)]
+    return whose[index], rows[index]
