@@ -28,7 +28,7 @@ from paceline.backend.calibration.gradient_costs import Gradients, available_cor
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
 from paceline.backend.calibration.message_costs import message_tasks
 from paceline.backend.calibration.recorded_costs import Costs, pooled
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.records.machine import OtherLoad
 from paceline.reports.comparison.predict import predict
 from paceline.simulator.runs.dry_run import dry_run

@@ -31,8 +31,7 @@ from rich.table import Table
 
 from data_reading.shares import SEED, STRATEGIES, Cell, Share, records, simulated_s
 from paceline.algorithms.core.errors import PacelineError
-from paceline.backend.calibration.readers import Readers
-from paceline.backend.calibration.storage_costs import Kind, Probe, scratch
+from paceline.backend.calibration.storage_costs import Kind, Probe, Readers, scratch
 from paceline.records.machine import OtherLoad
 from paceline.records.metrics import interval
 from paceline.topologies.catalogue.storage_devices import Storage

@@ -37,7 +37,7 @@ from paceline.algorithms import METHODS, find
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.algorithms.core.values import Rank
 from paceline.backend.emulation.emulated_hosts import Hosts, hosts
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.records import Run
 from paceline.records.store import as_array, read_run
 

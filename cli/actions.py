@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError, PacelineError
-from paceline.backend.transports.launch_environment import Joined, SaidElsewhere, hasty, tell_torchrun
+from paceline.backend.transports.launchers import Joined, SaidElsewhere, hasty, tell_torchrun
 from paceline.cli.output import Output
 from paceline.records.figures import significant
 
@@ -60,7 +60,7 @@ def naming_stored(kept: Sequence[Run], output: Output, *, speaks: bool = True) -
             output.note(f"kept what was recorded: {run.path}")
         last = failure.runs[-1] if failure.runs else None
         if last is not None and last.path is not None and last.checkpoints is not None:
-            from paceline.backend.training.resume import going_on
+            from paceline.backend.training import going_on
 
             output.note(going_on(last.path))
         raise
@@ -129,7 +129,7 @@ def keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
         kept: the list.
         out: the folder for records.
     """
-    from paceline.backend.posix.interrupts import uninterrupted
+    from paceline.backend.posix.processes import uninterrupted
     from paceline.records import store
 
     def keep(run: Run) -> Run:

@@ -29,7 +29,7 @@ import typer
 from typer.core import TyperGroup
 
 from paceline.algorithms.core.errors import InputError, MethodWarning, PacelineError
-from paceline.backend.transports.launch_environment import GLOO_THREAD, RANK_THREAD, SaidElsewhere
+from paceline.backend.transports.launchers import GLOO_THREAD, RANK_THREAD, SaidElsewhere
 from paceline.cli.catalogue_commands import list_, topology
 from paceline.cli.check_command import check
 from paceline.cli.compare_command import compare

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.backend.transports.launch_environment import joined
+from paceline.backend.transports.launchers import joined
 from paceline.cli.actions import keeper, naming_stored, reported, say_where, together
 from paceline.cli.options import ScenarioOptions, given, scenario_argument
 from paceline.cli.output import Output

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.backend.transports.launch_environment import joined
+from paceline.backend.transports.launchers import joined
 from paceline.cli.actions import reported, together
 from paceline.cli.options import EXIT_FAILED, Only, ScenarioOptions, complete_scenarios
 from paceline.cli.output import Output
@@ -177,7 +177,7 @@ def doctor(
       paceline doctor
       paceline doctor --json | jq '.checks[] | select(.status != "ok")'
     """
-    from paceline.backend.machine_checks.checks import checks
+    from paceline.backend.machine_checks import checks
     from paceline.reports.machine_answer import doctor_answer
 
     answer = doctor_answer(checks(), everything=everything)

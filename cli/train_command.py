@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.backend.transports.launch_environment import RefusedElsewhere, joined
+from paceline.backend.transports.launchers import RefusedElsewhere, joined
 from paceline.cli.actions import answer_runs, keeper, naming_stored, reported, run_names, together
 from paceline.cli.options import EXIT_FAILED, Only, ScenarioOptions, scenario_argument
 from paceline.cli.output import Output
@@ -21,7 +21,7 @@ from paceline.cli.output import Output
 if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
     from paceline.backend.status.progress_counters import Totals
-    from paceline.backend.training.run import Watcher
+    from paceline.backend.training import Watcher
     from paceline.cli.watch_display import WatchDisplay
     from paceline.records import Run
     from paceline.reports.export.tensorboard import TensorBoard
@@ -137,7 +137,7 @@ def train(
         return
     source = _scenario_of(scenario, resume)
     if slurm:
-        from paceline.backend.training.slurm import script
+        from paceline.backend.transports.launchers import script
 
         sys.stdout.write(script(options.read(source), [argument for argument in sys.argv[1:] if argument != "--slurm"]))
         return

@@ -15,8 +15,8 @@ from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Row, Tab
 from paceline.scenarios import load
 
 if TYPE_CHECKING:
-    from paceline.backend.calibration.machine_imports import Imported
-    from paceline.backend.machine_checks.result import MachineCheck
+    from paceline.backend.calibration.imported_costs import Imported
+    from paceline.backend.machine_checks import MachineCheck
     from paceline.backend.multihost.world import World
     from paceline.reports.comparison.predict import Stage
     from paceline.scenarios.machine_file import MachinePart
@@ -158,8 +158,7 @@ class CalibrationRequest:
         Raises:
             InputError: a file is wrong; with the mistakes of all files.
         """
-        from paceline.backend.calibration.imported_costs import nccl_log, osu_log, trace
-        from paceline.backend.calibration.machine_imports import NOTHING
+        from paceline.backend.calibration.imported_costs import NOTHING, nccl_log, osu_log, trace
 
         found, mistakes = NOTHING, list[str]()
         readers: list[Callable[[], Imported]] = [partial(nccl_log, given) for given in self.nccl_tests]
@@ -213,7 +212,7 @@ class CalibrationRequest:
         }
 
     def _of_run(self) -> dict[str, Any]:
-        from paceline.backend.calibration.run_costs import stored_run
+        from paceline.backend.calibration.imported_costs import stored_run
 
         return dict(stored_run(self.runs[0]).scenario)
 
@@ -230,8 +229,8 @@ def calibrate(request: CalibrationRequest, *, seconds: float = 180.0, stage: Sta
         InputError: the request or a file is wrong.
     """
     from paceline.backend.calibration.calibrate import calibrate as measure
-    from paceline.backend.calibration.machine_imports import only_imports
-    from paceline.backend.calibration.several_models import joined
+    from paceline.backend.calibration.calibrate import joined
+    from paceline.backend.calibration.imported_costs import only_imports
     from paceline.simulator.runs.dry_run import dry_run
 
     scenarios = request.scenarios()
@@ -276,7 +275,7 @@ def _run_costs(path: Path, scenario: Scenario) -> Imported:
     Raises:
         InputError: the run is of another model or number of threads, or cannot be used.
     """
-    from paceline.backend.calibration.run_costs import costs_of_run, stored_run
+    from paceline.backend.calibration.imported_costs import costs_of_run, stored_run
     from paceline.simulator.runs.dry_run import dry_run
 
     run = stored_run(path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
 import pandas as pd
 
 from paceline.algorithms.core.errors import InputError
-from paceline.backend.transports.launch_environment import RefusedElsewhere
+from paceline.backend.transports.launchers import RefusedElsewhere
 from paceline.checking.own_methods import BrokenPromises, check_own_methods
 from paceline.records import Run
 from paceline.records.figures import IN_SUMMARY
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from paceline.backend.multihost.world import World
     from paceline.backend.status.rank_logs import Echo
-    from paceline.backend.training.run import Watcher
+    from paceline.backend.training import Watcher
     from paceline.simulator.runs.engine import Engine
     from paceline.topologies.catalogue.machine_profile import MeasuredCosts
 
@@ -233,7 +233,7 @@ def train(
         RunsFailed: a rank failed, or died other than by the scenario's deaths, or all waited for each other; the error
             has the earlier runs and what was recorded until then.
     """
-    from paceline.backend.training.run import train as run
+    from paceline.backend.training import train as run
 
     loaded, broken = load_checked(scenario, world)
     runs = run(

@@ -6,6 +6,7 @@ Rules of this file:
 * A round launches every probe once, so that a disturbance of some seconds falls on all of them and not on one.
 * Rounds end when the intervals of all gradient times are narrow, or when the time is over. At least `FEWEST_ROUNDS` are
   made, because launches differ in how the processes are placed on cores.
+* The calibrations of several models share the costs of messages and collectives.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from statistics import fmean, median
 
@@ -25,8 +26,10 @@ from paceline.algorithms.core.job import Job
 from paceline.backend.calibration.emulation_costs import (
     EmulationTask,
     asked_inside,
+    cores_of,
     emulation_task,
     medians,
+    refuse_probes,
     without_overlap,
 )
 from paceline.backend.calibration.gradient_costs import (
@@ -38,23 +41,25 @@ from paceline.backend.calibration.gradient_costs import (
     ratios_of,
 )
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
-from paceline.backend.calibration.machine_imports import NOTHING, Imported, with_imports
+from paceline.backend.calibration.imported_costs import NOTHING, Imported, with_imports
 from paceline.backend.calibration.message_costs import message_tasks
-from paceline.backend.calibration.probe_hosts import cores_of, refuse_probes
 from paceline.backend.calibration.probe_runner import Runner
 from paceline.backend.calibration.recorded_costs import UPDATE, Costs, pooled
 from paceline.backend.calibration.step_time_laws import Correlations, correlations, fitted, words
-from paceline.backend.multihost.host_loads import HostLoads
-from paceline.backend.multihost.world import World
+from paceline.backend.multihost.world import HostLoads, World
 from paceline.records.machine import BUSY, QUIET, OtherLoad, machine_facts, package_versions
 from paceline.scenarios.machine_file import (
     BesidePart,
     BusyPart,
+    BytesPart,
+    CurvePart,
     EmulatedPart,
     GradientPart,
     HostPart,
     MachinePart,
     MadePart,
+    ModelPart,
+    OriginPart,
     PausePart,
     RatePart,
     RatesPart,
@@ -65,6 +70,68 @@ from paceline.scenarios.machine_file import (
 from paceline.scenarios.resolution.machine_costs import emulated_part
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.machine_profile import Asked, EmulationCosts
+
+
+@dataclass(slots=True)
+class _Curve:
+    """A curve of several calibrations."""
+
+    first: CurvePart
+    points: dict[int, list[BytesPart]] = field(default_factory=dict)
+
+
+def joined(machines: Sequence[MachinePart]) -> MachinePart:
+    """Returns one machine with the models of several calibrations.
+
+    Curves are joined: a size that several calibrations measured takes the mean of their times. The verdicts of all are
+    kept, each with its model. Rates and start-up are those of the first model.
+
+    Args:
+        machines: one calibration of each model, with the same ranks and threads.
+    """
+    first, *others = machines
+    if not others:
+        return first
+    verdicts = [f"{one.model}: {one.made.verdict}" for one in machines]
+    made = first.made.model_copy(
+        update={
+            "verdict": "\n".join(verdicts),
+            "seconds": sum(one.made.seconds for one in machines),
+            "other_load": max(one.made.other_load for one in machines),
+        }
+    )
+    origins: dict[OriginPart, None] = dict.fromkeys(origin for one in machines for origin in one.imported)
+    return first.model_copy(
+        update={
+            "made": made,
+            "costs": _joined_curves([curve for one in machines for curve in one.costs]),
+            "imported": tuple(origins),
+            "models": tuple(
+                ModelPart.model_construct(model=one.model, own=one.own, gradients=one.gradients) for one in others
+            ),
+        }
+    )
+
+
+def _joined_curves(curves: Sequence[CurvePart]) -> tuple[CurvePart, ...]:
+    found: dict[tuple[str, int, bool, int], _Curve] = {}
+    for curve in curves:
+        key = curve.operation, curve.ranks, curve.shared_memory, curve.hosts
+        one = found.setdefault(key, _Curve(curve))
+        for point in curve.points:
+            one.points.setdefault(point.bytes, []).append(point)
+    return tuple(
+        one.first.model_copy(
+            update={
+                "points": tuple(
+                    BytesPart.model_construct(bytes=nbytes, time=sum(point.time for point in same) / len(same))
+                    for nbytes, same in sorted(one.points.items())
+                )
+            }
+        )
+        for one in found.values()
+    )
+
 
 Progress = Callable[[str, float], None]
 FEWEST_ROUNDS = 3

@@ -1,4 +1,4 @@
-"""Imports costs of a machine from logs of nccl-tests and OSU micro-benchmarks, and from traces of torch.profiler.
+"""Imports costs from logs of nccl-tests and OSU micro-benchmarks, traces of torch.profiler, and stored runs.
 
 Rules of this file:
 
@@ -7,22 +7,49 @@ Rules of this file:
 * A trace gives the time of a gradient with all ranks of a host busy, which is all that was recorded. Its distribution
   is that of the trace's steps. The forward pass has its own time; a trace does not name layers, so the backward pass
   is divided among them as that of the scenario's device (`Plan.layer_split`).
+* Of stored runs, only those that were not paced have the machine's own gradient times. The gradients of the first steps
+  are left out, because caches are cold.
+* Communication of a worker's program in a run is that of a collective if the run has exactly one collective with these
+  bytes. Its time is that from the last entry to an exit. Collectives in sub-programs overlap other work, so they are
+  left out, and so are messages, whose ends the tables of a run do not join.
 * Costs without an imported figure are left out or measured, but never guessed.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.machine_imports import Imported
+from paceline.backend.calibration.gradient_costs import WARM_UP
+from paceline.backend.calibration.probes import own_bytes
+from paceline.backend.calibration.recorded_costs import uncovered
 from paceline.backend.calibration.step_time_laws import correlations, fitted
-from paceline.scenarios.machine_file import BusyPart, BytesPart, CurvePart, GradientPart, OriginPart
+from paceline.records import Run
+from paceline.records.machine import package_versions
+from paceline.records.store import read_run
+from paceline.records.trace import Span
+from paceline.scenarios.machine_file import (
+    BusyPart,
+    BytesPart,
+    CurvePart,
+    GradientPart,
+    MachinePart,
+    MadePart,
+    OriginPart,
+    OwnPart,
+)
 from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.gradient_times import slices
+from paceline.topologies.catalogue.machine_profile import Asked
 from paceline.topologies.importing import nccl_tests, osu, torch_profile
 from paceline.topologies.importing.measured import (
     RATE,
@@ -30,6 +57,118 @@ from paceline.topologies.importing.measured import (
     MeasuredCurve,
     profile_points,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Costs that were imported.
+
+    Args:
+        gradients: times of gradients, one for each batch.
+        curves: messages and collectives.
+        own: seconds of a rank's own work, by the names of `OwnPart`.
+        origins: the files, tools and versions.
+        processor, cores: of the host of a run; "" and 0 if they are not known.
+    """
+
+    gradients: tuple[GradientPart, ...] = ()
+    curves: tuple[CurvePart, ...] = ()
+    own: Mapping[str, float] = field(default_factory=dict)
+    origins: tuple[OriginPart, ...] = ()
+    processor: str = ""
+    cores: int = 0
+
+    def __add__(self, other: Imported) -> Imported:
+        """Returns the costs of both; of equal ones, the later counts."""
+        gradients = {one.batch: one for one in (*self.gradients, *other.gradients)}
+        curves = {(one.operation, one.ranks, one.hosts): one for one in (*self.curves, *other.curves)}
+        return Imported(
+            tuple(gradients[batch] for batch in sorted(gradients)),
+            tuple(curves.values()),
+            {**self.own, **other.own},
+            tuple(dict.fromkeys((*self.origins, *other.origins))),
+            self.processor or other.processor,
+            self.cores or other.cores,
+        )
+
+    def has(self, one: Asked) -> bool:
+        """Whether a curve of this collective on one host contains its size."""
+        return any(
+            (curve.operation, curve.ranks, curve.hosts) == (one.operation, one.members, 1)
+            and curve.points[0].bytes <= one.nbytes <= curve.points[-1].bytes
+            for curve in self.curves
+        )
+
+
+NOTHING = Imported()
+
+
+def with_imports(machine: MachinePart, imported: Imported) -> MachinePart:
+    """Returns a machine with imported costs in the place of measured ones.
+
+    Args:
+        machine: the machine as it was measured.
+        imported: the costs; own work that was imported replaces the measured one.
+    """
+    if not imported.origins:
+        return machine
+    gradients = {part.batch: part for part in (*machine.gradients, *imported.gradients)}
+    taken = {(one.operation, one.ranks, one.hosts) for one in imported.curves}
+    costs = [one for one in machine.costs if (one.operation, one.ranks, one.hosts) not in taken]
+    made = machine.made.model_copy(
+        update={"verdict": "; ".join([machine.made.verdict, f"imported: {told(imported.origins)}"])}
+    )
+    return machine.model_copy(
+        update={
+            "made": made,
+            "gradients": tuple(gradients[batch] for batch in sorted(gradients)),
+            "costs": (*costs, *imported.curves),
+            "own": machine.own.model_copy(update=dict(imported.own)),
+            "imported": imported.origins,
+        }
+    )
+
+
+def only_imports(scenario: Scenario, imported: Imported) -> MachinePart:
+    """Returns a machine of imported costs alone, which need not have been measured on this machine.
+
+    Own work that was not imported takes no time. Unless a run tells the cores of its host, each rank is assumed to have
+    a core or device of its own, since the imported gradients were measured with all of them busy.
+
+    Args:
+        scenario: the scenario with its model, ranks and threads.
+        imported: the costs.
+    """
+    versions, most = package_versions(), max(len(ranks) for ranks in scenario.cluster.placement)
+    return MachinePart.model_construct(
+        format=1,
+        made=MadePart.model_construct(
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            processor=imported.processor,
+            versions={name: versions[name] for name in ("paceline",) if name in versions},
+            seconds=0.0,
+            other_load=0.0,
+            verdict=f"imported, nothing was measured here: {told(imported.origins)}",
+        ),
+        model=str(scenario.workload.model),
+        ranks=scenario.cluster.workers,
+        cores=imported.cores or most,
+        torch_threads=scenario.train.torch_threads,
+        own=OwnPart().model_copy(update=dict(imported.own)),
+        gradients=imported.gradients,
+        costs=imported.curves,
+        imported=imported.origins,
+    )
+
+
+def told(origins: Sequence[OriginPart]) -> str:
+    """Returns the imported files and tools as text.
+
+    >>> told([OriginPart(file="log.txt", tool="nccl-tests all_reduce", version="2.17.4")])
+    'log.txt (nccl-tests all_reduce 2.17.4)'
+    """
+    named = [f"{one.file} ({' '.join(filter(None, [one.tool, one.version]))})" for one in origins]
+    return ", ".join(dict.fromkeys(named))
 
 
 def nccl_log(given: str) -> Imported:
@@ -194,3 +333,156 @@ def gradient_part(
         between_ranks=together.between_ranks,
         origin=origin,
     )
+
+
+OWN_WORK = frozenset({"compute", "load", "update"})
+EXPECTED = "expected a run of `paceline train` with train.pace: none"
+
+
+def stored_run(folder: Path) -> Run:
+    """Reads a measured run that was not paced.
+
+    Args:
+        folder: the folder of the run, or the run.json in it.
+
+    Raises:
+        InputError: it is not such a run.
+    """
+    run = read_run(folder.parent if folder.name == "run.json" else folder)
+    if run.kind != "measured":
+        raise InputError(f"--run {folder}: found a {run.kind} run, {EXPECTED}")
+    if run.scenario["train"]["pace"] != "none":
+        raise InputError(f"--run {folder}: found a paced run, whose gradients have modelled times; {EXPECTED}")
+    if run.summary["stop_reason"] == "failure":
+        raise InputError(f"--run {folder}: found a run that failed, {EXPECTED}, which has ended")
+    return run
+
+
+def costs_of_run(run: Run, workers: int, asked: Sequence[Asked]) -> Imported:
+    """Returns the costs that a run recorded.
+
+    Args:
+        run: a measured run that was not paced.
+        workers: its number of workers.
+        asked: the collectives of its method.
+
+    Raises:
+        InputError: it has too few steps.
+    """
+    name = run.path.name if run.path is not None else run.name
+    origin = OriginPart(
+        file=name,
+        tool="paceline train",
+        version=run.versions.get("paceline", ""),
+        details=f"{run.algorithm}, {workers} ranks, {run.machine.get('processor', '')}",
+    )
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for row in run.tables.spans.to_dict("records"):
+        spans[int(row["rank"])].append(_span(row))
+    mine = [spans[rank] for rank in range(workers)]
+    sequences = {
+        (Rank(rank), 0): times[WARM_UP:] for rank, times in enumerate(_gradients(one) for one in mine) if times
+    }
+    if not any(sequences.values()):
+        raise InputError(
+            f"--run {name}: found no gradients after the first {WARM_UP} steps; {EXPECTED}, and more steps"
+        )
+    hosts = _hosts(run, workers)
+    part = gradient_part(int(run.scenario["workload"]["batch_per_worker"]), max(hosts), sequences, origin)
+    updates = [_length(span) for span in _of(mine, "update")]
+    served = [_length(span) for span in _of([spans[rank] for rank in spans if rank >= workers], "update")]
+    own = {
+        "load": _mean([_length(span) for span in _of(mine, "load")]),
+        "update": _mean(updates),
+        "rest": _mean([seconds for one in mine for seconds in uncovered(one)]),
+    }
+    if served:
+        own["serve"] = fmean(served)
+    curves = tuple(_curves(asked, mine, len(hosts), origin))
+    processor, cores = str(run.machine.get("processor", "")), int(run.machine.get("cores", 0))
+    return Imported((part,), curves, own, (origin,), processor, cores)
+
+
+def _of(ranks: Sequence[Sequence[Span]], activity: str) -> list[Span]:
+    return [span for spans in ranks for span in spans if span.activity == activity]
+
+
+def _span(row: Mapping[Any, Any]) -> Span:
+    """Returns a row of the table as a span. Waits are receives here, and other communication is a send."""
+    named: str = row["activity"]
+    activity: Any = {"communication": "send", "wait": "receive"}.get(named, named)
+    names = ("rank", "lane", "layer", "step", "start_s", "end_s", "bytes")
+    return Span(**{name: row[name] for name in names}, activity=activity)
+
+
+def _length(span: Span) -> float:
+    return span.end_s - span.start_s
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0
+
+
+def _gradients(spans: Sequence[Span]) -> list[float]:
+    """Returns the seconds of a rank's gradients in order; the layers of a layer-wise gradient are added."""
+    found: dict[int, float] = defaultdict(float)
+    for span in spans:
+        if span.activity == "compute":
+            found[span.step] += _length(span)
+    return [found[step] for step in sorted(found)]
+
+
+def _hosts(run: Run, workers: int) -> list[int]:
+    """Returns the number of workers of each host; without a record of hosts, all ranks were on one."""
+    seats = [seat["host"] for seat in run.machine.get("seats", ())][:workers]
+    return list(Counter(seats).values()) or [workers]
+
+
+def sent_by_each(one: Asked) -> int | None:
+    """Returns the bytes that each member of a collective sends; None if members differ (see `sent_bytes`).
+
+    >>> sent_by_each(Asked("AllReduce", 4, 1000, ())), sent_by_each(Asked("Broadcast", 4, 1000, ()))
+    (1500, None)
+    """
+    match one.operation:
+        case "AllReduce":
+            return 2 * (one.members - 1) * one.nbytes // one.members
+        case "AllGather":
+            return (one.members - 1) * own_bytes(one.operation, one.members, one.nbytes)
+        case _:
+            return None
+
+
+def _curves(
+    asked: Sequence[Asked], workers: Sequence[Sequence[Span]], hosts: int, origin: OriginPart
+) -> list[CurvePart]:
+    """Returns the curves of the collectives that are the only ones with their bytes."""
+    if hosts > 1:
+        asked = [one for one in asked if one.members == len(workers)]
+    sent = {one: sent_by_each(one) for one in asked}
+    often, points = Counter(sent.values()), defaultdict[tuple[str, int, bool], list[BytesPart]](list)
+    every = [(span.bytes, _length(span)) for spans in workers for span in _alone(spans)]
+    for one, own in sorted(sent.items(), key=lambda pair: pair[0].nbytes):
+        seconds = [length for nbytes, length in every if nbytes == own]
+        if own and often[own] == 1 and seconds:
+            point = BytesPart.model_construct(bytes=one.nbytes, time=fmean(seconds))
+            points[one.operation, one.members, one.inside].append(point)
+    return [
+        CurvePart.model_construct(
+            operation=operation, ranks=ranks, shared_memory=inside, hosts=hosts, points=tuple(found), origin=origin
+        )
+        for (operation, ranks, inside), found in points.items()
+    ]
+
+
+def _alone(spans: Sequence[Span]) -> list[Span]:
+    """Returns the communication of a rank's program during which nothing else began or went on."""
+    found, others = list[Span](), sorted((one.start_s, one.end_s) for one in spans if one.activity in OWN_WORK)
+    starts = [start_s for start_s, _ in others]
+    for span in spans:
+        if span.activity != "send" or span.lane != "main":
+            continue
+        at = bisect_left(starts, span.end_s)
+        if not any(end_s > span.start_s for _, end_s in others[max(0, at - 2) : at]):
+            found.append(span)
+    return found

@@ -25,7 +25,7 @@ from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.multihost.external_launch import run_external
 from paceline.backend.multihost.rank_mapping import RankMapping, map_ranks
 from paceline.backend.multihost.world import STORE_S, World
-from paceline.backend.transports.launch_environment import RefusedElsewhere
+from paceline.backend.transports.launchers import RefusedElsewhere
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.plan import Plan
 

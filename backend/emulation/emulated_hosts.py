@@ -24,8 +24,8 @@ from typing import Any
 
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
-from paceline.backend.posix.interrupts import uninterrupted
 from paceline.backend.posix.network_namespaces import NoHosts, enter, namespaces, run_ip
+from paceline.backend.posix.processes import uninterrupted
 
 INTERFACE = "eth0"
 BURST_S = 1e-3

@@ -28,9 +28,8 @@ import numpy as np
 
 from paceline.backend.emulation import forwarding
 from paceline.backend.emulation.emulated_hosts import INTERFACE, NETWORK, Crossed, Hosts, address
-from paceline.backend.posix.interrupts import uninterrupted
 from paceline.backend.posix.network_namespaces import NoHosts, enter, namespaces, run_ip
-from paceline.backend.posix.reaper import fork
+from paceline.backend.posix.processes import fork, uninterrupted
 from paceline.topologies.packet_lines import HEADERS, Lines
 
 SMALLEST, LARGEST = 1500, 65_000

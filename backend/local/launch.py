@@ -3,50 +3,54 @@
 Rules of this file:
 
 * The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s), or spawns it if it
-  computes on a GPU. The launcher itself computes only the evaluation of snapshots, on the processor, if an accuracy, a
-  loss or divergence can end the run.
+  computes on a GPU, since CUDA does not survive a fork. The launcher itself computes only the evaluation of snapshots,
+  on the processor, if an accuracy, a loss or divergence can end the run.
 * The launcher runs no thread of its own, and ranks find each other through a file. The thread of a TCP store may hold
   the resolver's lock at the moment of a fork, and the child then waits for it for ever (once in some ten launches).
 * In all cases (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed) no process remains, and
   everything recorded until then is stored.
+* A spawned process inherits nothing. It builds its job from the scenario, and maps the board and its node's memory as
+  files of the run's folder. So a run without a scenario (a test's own method, a probe) must be forked. The other fields
+  of a `Launch` are plain values and are pickled without change; `LIVE` lists those that are not.
+* Until a spawned rank can write an error to its record, it writes it to standard error, and its exit status ends the
+  run.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from paceline.algorithms.core.errors import PacelineError, RunFailed
+from paceline.algorithms.core.errors import InputError, PacelineError, RunFailed
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
+from paceline.backend.devices.accelerator import Asked, Devices, Start, devices
 from paceline.backend.devices.cpu_affinity import Pin, Placement, placement
-from paceline.backend.devices.gpus import Asked, Devices, Start, devices
-from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.emulation.emulated_hosts import Hosts
-from paceline.backend.local.spawning import spawn, write_values
 from paceline.backend.local.worker import Place, maps, work
-from paceline.backend.posix.interrupts import uninterrupted
-from paceline.backend.posix.reaper import fork
+from paceline.backend.posix.processes import fork, uninterrupted
 from paceline.backend.posix.reserve import explaining
 from paceline.backend.posix.run_folders import run_folder
 from paceline.backend.rank.checkpoint import Checkpoint, Saving
-from paceline.backend.rank.pacing import Pace
+from paceline.backend.rank.pacing import OnNonfinite, Pace
 from paceline.backend.status.progress_counters import Totals
 from paceline.backend.status.rank_logs import Echo, Following, logs
+from paceline.backend.status.recorder import EXIT_FAILED
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision.gather import gather, stream_of
 from paceline.backend.supervision.supervisor import Supervisor
-from paceline.backend.transports.interfaces import check
+from paceline.backend.transports.collectives import check_interfaces
 from paceline.records.trace import Schedule, Trace
 
 WATCH_S = 0.02
@@ -138,7 +142,7 @@ def run_job(launch: Launch) -> Trace:
     team = launch.job.team
     if launch.hosts is not None:
         launch.hosts.check(team)
-    check(launch.interfaces)
+    check_interfaces(launch.interfaces)
     places = placement(launch.cpu_affinity, team, launch.torch_threads)
     if launch.saving is not None or launch.start is not None:
         import_module("paceline.backend.rank.checkpointing")  # once here instead of in every rank: it takes a second
@@ -246,3 +250,78 @@ class ProgressReporter:
                 launch.echo(rank, line)
         if launch.observe is not None and started:
             launch.observe(board.totals(board.weights_owner, elapsed_s))
+
+
+# --- spawned ranks ----------------------------------------------------------------------------------------------------
+
+VALUES_FILE = "spawn-values"
+"""the file in a run's folder with the values for spawned ranks"""
+LIVE: dict[str, Any] = dict.fromkeys(("job", "schedule", "pace", "progress", "observe", "echo"))
+"""fields of a launch that exist in the launcher's process only"""
+COMMAND = "from paceline.backend.local.launch import spawned_rank; spawned_rank()"
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnValues:
+    """The values that a spawned rank needs, all of them plain."""
+
+    launcher: int
+    launch: Any
+    """a `Launch` without the fields of `LIVE`"""
+    paced: bool
+    scenario: Mapping[str, Any]
+    placement: Placement
+    devices: Devices
+
+
+def write_values(place: Place) -> None:
+    """Writes the values that spawned ranks need to a file of the run's folder.
+
+    Raises:
+        InputError: the launch has no scenario.
+    """
+    launch = place.launch
+    if launch.scenario is None:
+        raise InputError("train.start_method: found spawn for a run that is not of a scenario; expected fork")
+    values = SpawnValues(
+        place.launcher,
+        replace(launch, **LIVE),
+        launch.pace is not None,
+        launch.scenario,
+        place.placement,
+        place.devices,
+    )
+    (place.folder / VALUES_FILE).write_bytes(pickle.dumps(values))
+
+
+def spawn(folder: Path, rank: Rank) -> int:
+    """Starts the process of a rank, with this process's module search path; returns its process id."""
+    paths = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-P", "-c", COMMAND, str(folder), str(rank)],
+        {**os.environ, "PYTHONPATH": paths},
+        setsigmask=[signal.SIGINT],  # only the launcher handles Ctrl-C, also while the rank imports modules
+    )
+
+
+def spawned_rank() -> NoReturn:
+    """Runs a spawned rank; the entry point of its process."""
+    folder, rank = Path(sys.argv[1]), Rank(int(sys.argv[2]))
+    try:
+        values: SpawnValues = pickle.loads((folder / VALUES_FILE).read_bytes())
+    except FileNotFoundError:  # the launcher has ended and removed the run's folder
+        os._exit(EXIT_FAILED)
+    launch = build_launch(values)
+    board, segments, mailboxes = maps(launch, folder, spawned=True)
+    place = Place(values.launcher, launch, board, folder, segments, mailboxes, values.placement, devices=values.devices)
+    work(place, launch.job.team[rank])
+
+
+def build_launch(values: SpawnValues) -> Launch:
+    """Returns the launch, with a job built in this process."""
+    from paceline.scenarios.resolution.load_scenario import load  # here: the launcher does not need it
+
+    (plan,) = load(values.scenario).plans(paced=values.paced)
+    launch: Launch = values.launch
+    return replace(launch, job=plan.measured_job, schedule=plan.schedule, pace=plan if values.paced else None)

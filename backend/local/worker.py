@@ -23,9 +23,8 @@ from paceline.algorithms.core.errors import PeerFailed, RunFailed
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Group, Rank, nbytes
-from paceline.backend.devices.accelerator import Accelerator, accelerator
+from paceline.backend.devices.accelerator import Accelerator, Devices, Movable, accelerator
 from paceline.backend.devices.cpu_affinity import Placement
-from paceline.backend.devices.gpus import Devices, Movable
 from paceline.backend.posix.reserve import explained
 from paceline.backend.posix.waits import Clock, wake_on_time
 from paceline.backend.rank.interpreter import Interpreter
@@ -37,12 +36,10 @@ from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision.gather import Failure, stream_of
 from paceline.backend.transports import mailbox
 from paceline.backend.transports.cells import Cells
-from paceline.backend.transports.collectives import Collectives
-from paceline.backend.transports.inbox import ThreadedInbox
-from paceline.backend.transports.interfaces import interface_of
+from paceline.backend.transports.collectives import LOOPBACK, Collectives, Groups, interface_of
 from paceline.backend.transports.mail import GlooMail, Mail
 from paceline.backend.transports.mailbox import Mailbox
-from paceline.backend.transports.process_groups import LOOPBACK, Groups
+from paceline.backend.transports.messages import ThreadedInbox
 from paceline.backend.transports.shared_collectives import SharedMemory
 from paceline.backend.transports.shared_segment import Segment
 

@@ -36,23 +36,21 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.backend.local.launch import REPORT_S, WATCH_S, Launch, ProgressReporter
 from paceline.backend.local.worker import START_IN_S, Place, attempt, failed, memory_of
 from paceline.backend.multihost.external_record import ExternalRecord
-from paceline.backend.multihost.host_sync import HostSync
+from paceline.backend.multihost.host_sync import HostSync, Lease, Shares
 from paceline.backend.multihost.rank_mapping import RankMapping, map_ranks
 from paceline.backend.multihost.world import World
-from paceline.backend.posix.interrupts import noted
+from paceline.backend.posix.processes import noted
 from paceline.backend.posix.reserve import explaining
 from paceline.backend.posix.waits import wait_until
-from paceline.backend.status.leases import Lease, Shares, StepGrants
 from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.recorder import FileRecorder
-from paceline.backend.status.status_board import RunState, StatusBoard
+from paceline.backend.status.status_board import RunState, StatusBoard, StepGrants
 from paceline.backend.supervision import failure_messages
 from paceline.backend.supervision.clock_sync import Reading, answer, ask
 from paceline.backend.supervision.gather import Failure, stream_of
-from paceline.backend.supervision.liveness import Liveness, hung, stopped
-from paceline.backend.supervision.monitors import DeadlockMonitor, GoalMonitor
+from paceline.backend.supervision.monitors import DeadlockMonitor, GoalMonitor, Liveness, hung, stopped
 from paceline.backend.supervision.supervisor import GRACE_S
-from paceline.backend.transports.launch_environment import RANK_THREAD, FailedElsewhere
+from paceline.backend.transports.launchers import RANK_THREAD, FailedElsewhere
 from paceline.backend.transports.shared_segment import Segment, fits
 from paceline.records.trace import Trace
 

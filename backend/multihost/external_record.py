@@ -22,7 +22,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from paceline.algorithms.core.errors import PacelineError, RunFailed
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
-from paceline.backend.devices.gpus import Devices
+from paceline.backend.devices.accelerator import Devices
 from paceline.backend.local.launch import RankFailed
 from paceline.backend.multihost.rank_mapping import RankMapping
 from paceline.backend.multihost.world import World

@@ -22,8 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from paceline.algorithms.core.errors import InputError
-from paceline.backend.posix.interrupts import uninterrupted
-from paceline.backend.posix.reaper import POLL_S, survivor
+from paceline.backend.posix.processes import POLL_S, survivor, uninterrupted
 
 NAMESPACES = Path("/run/netns")
 """where iproute2 stores the names of namespaces"""

@@ -3,8 +3,8 @@
 Rules of this file:
 
 * The process that creates a folder holds a lock on it, and so do all processes that it forks, including the guard
-  (`reaper`): the folder is in use while one of them lives. The lock is flock, which children inherit, unlike the fcntl
-  lock of `host_lock`. Processes that a launcher has started hold locks on files in the folder instead.
+  (`guard`): the folder is in use while one of them lives. The lock is flock, which children inherit, unlike the fcntl
+  lock of `HostLock`. Processes that a launcher has started hold locks on files in the folder instead.
 * If the guard was killed too, as Slurm does when a job exceeds its time, the next run on the host removes the folder,
   however soon it begins.
 """
@@ -21,8 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from paceline.backend.posix.interrupts import uninterrupted
-from paceline.backend.posix.reaper import ALIVE, free, guard
+from paceline.backend.posix.processes import ALIVE, free, guard, uninterrupted
 
 SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 """where folders are created: in memory if possible"""

@@ -30,8 +30,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from paceline.algorithms.core.checksums import checksum_of, checksums_in, reading, verify
 from paceline.algorithms.core.operations import Handle
 from paceline.algorithms.core.values import Rank
-from paceline.backend.posix.restricted_pickle import Restricted
-from paceline.backend.rank.checkpoint import Part, sync
+from paceline.backend.rank.checkpoint import Part, Restricted, sync
 
 STATE, VECTORS = "state.pickle", "vectors"
 NUMBERS = frozenset("biuf")

@@ -29,8 +29,8 @@ from paceline.algorithms.runtime.stop_rule import NEVER
 from paceline.backend.rank.checkpoint import Mark, Part, Saving, record_of
 from paceline.backend.rank.checkpoint_parts import write_part
 from paceline.backend.rank.rank_context import Station, Thread
-from paceline.backend.transports.inbox import Claim
 from paceline.backend.transports.mail import Mail
+from paceline.backend.transports.messages import Claim
 
 TAG = "\0checkpoint"
 """the tag of marks; no program uses it"""

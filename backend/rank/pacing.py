@@ -1,20 +1,143 @@
-"""The device of a rank: computes true gradients, extended to a modelled time if the run is paced."""
+"""The device of a rank: computes true gradients, checks that they are finite, and extends them to a modelled time.
+
+Rules of this file:
+
+* The loss is checked in every step, which costs almost nothing: weights with a NaN give a NaN loss. The gradient is
+  checked every `EVERY` steps, and when the loss is not finite, to name the first layers that are not finite.
+* Each rank reports its first finding: as the failure that ends the run, or in the rank's log. The run's summary says in
+  any case that the run diverged.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from paceline.algorithms.core.buckets import Bucket
+from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.job import Learner
-from paceline.algorithms.core.values import Batch, GradientResult, Rank, Weights
+from paceline.algorithms.core.values import Batch, GradientResult, Layout, Rank, Weights, join, norm
 from paceline.backend.devices.accelerator import Processor
-from paceline.backend.devices.nan_check import NanCheck, OnNonfinite
 from paceline.backend.rank.rank_context import Station, Thread, Turn
-from paceline.backend.transports.inbox import Cancelled
-from paceline.backend.transports.layer_buckets import Answers, Gathering
+from paceline.backend.status.rank_logs import life
+from paceline.backend.transports.messages import Cancelled
+
+OnNonfinite = Literal["raise", "warn"]
+EVERY = 100
+"""steps between two checks of a whole gradient; provenance: ours, a check takes about as long as reading it once"""
+
+
+class NotFinite(RunFailed):
+    """A loss or a gradient is not finite, and this is configured to end the run."""
+
+
+class NanCheck:
+    """Checks the losses and gradients of one rank.
+
+    >>> import numpy as np
+    >>> from paceline.algorithms.core.values import Layer
+    >>> layout = Layout((Layer("first", 0, 1), Layer("second", 1, 2)))
+    >>> NanCheck("rank 1 (worker)", layout, "raise").check(7, np.array([0.5, np.nan]), math.nan)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    paceline...NotFinite: rank 1 (worker), step 7: the loss is nan; the gradient is not finite in 'second'
+    """
+
+    def __init__(self, subject: str, layout: Layout, then: OnNonfinite) -> None:
+        self._subject, self._layout, self._then = subject, layout, then
+        self._said = False
+
+    def check(self, step: int, gradient: Any, loss: float) -> None:
+        """Checks a whole gradient and its loss; raises `NotFinite` if that is configured to end the run."""
+        if math.isfinite(loss) and (step % EVERY or math.isfinite(norm(gradient))):
+            return
+        wrong = [layer.name for layer in self._layout.layers if not math.isfinite(norm(gradient[layer.part]))]
+        self._report(step, loss, wrong)
+
+    def check_layers(self, step: int, loss: float) -> None:
+        """Checks a gradient that was computed layer by layer, by its loss alone."""
+        if not math.isfinite(loss):
+            self._report(step, loss, [])
+
+    def _report(self, step: int, loss: float, layers: list[str]) -> None:
+        found = [] if math.isfinite(loss) else [f"the loss is {loss}"]
+        if layers:
+            found.append(f"the gradient is not finite in {', '.join(map(repr, layers))}")
+        message = f"{self._subject}, step {step}: {'; '.join(found)}"
+        if self._then == "raise":
+            raise NotFinite(message)
+        if not self._said:
+            self._said = True
+            life.info("%s; the run continues (train.on_nonfinite: raise ends it)", message)
+
+
+class Gathering:
+    """Joins the gradients of layers to buckets.
+
+    >>> from paceline.algorithms.core.values import Layer
+    >>> import numpy as np
+    >>> gathering = Gathering([Bucket((Layer("a", 0, 1), Layer("b", 1, 3)))])
+    >>> gathering.take("b", np.ones(2))
+    >>> gathering.take("a", np.zeros(1))[1]
+    array([0., 1., 1.])
+    """
+
+    def __init__(self, buckets: Sequence[Bucket]) -> None:
+        self._left = deque(buckets)
+        self._parts: list[Any] = []
+        """gradients of the first remaining bucket, last layer first"""
+
+    @property
+    def due(self) -> str | None:
+        """The layer whose gradient is next; None when all have arrived."""
+        return self._left[0].layers[-1 - len(self._parts)].name if self._left else None
+
+    def take(self, name: str, gradient: Any) -> tuple[Bucket, Any] | None:
+        """Takes the gradient of the next layer; returns the bucket that it completes with its gradient, or None."""
+        assert name == self.due, f"backward is last layer first: {self.due} is due, {name} came"
+        self._parts.append(gradient)
+        if len(self._parts) < len(self._left[0].layers):
+            return None
+        parts, self._parts = self._parts, []
+        return self._left.popleft(), join(parts[::-1])
+
+
+class Answers:
+    """The results of a pass through the layers so far. One condition for all is faster than a future for each."""
+
+    def __init__(self) -> None:
+        self._found: list[GradientResult] = []
+        self._failure: BaseException | None = None
+        self._news = threading.Condition(threading.Lock())
+
+    def put(self, answer: GradientResult) -> None:
+        """Adds the result of the next bucket."""
+        with self._news:
+            self._found.append(answer)
+            self._news.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Marks the missing results as failed."""
+        with self._news:
+            self._failure = error
+            self._news.notify_all()
+
+    def done(self, place: int) -> bool:
+        """Whether the result of this bucket is available or has failed."""
+        return len(self._found) > place or self._failure is not None
+
+    def get(self, place: int) -> GradientResult:
+        """Waits for the result of this bucket; raises its failure."""
+        with self._news:
+            self._news.wait_for(lambda: self.done(place))
+        if len(self._found) > place:
+            return self._found[place]
+        assert self._failure is not None
+        raise self._failure
+
 
 SIGN_S = 0.5
 """a rank that waits longer than this for a modelled time reports progress regularly"""

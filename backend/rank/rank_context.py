@@ -16,7 +16,7 @@ from paceline.backend.posix.waits import Clock
 from paceline.backend.status.rank_status import RankState, RankStatus
 from paceline.backend.status.recorder import FileRecorder
 from paceline.backend.status.status_board import StatusBoard
-from paceline.backend.transports.inbox import Claim
+from paceline.backend.transports.messages import Claim
 from paceline.records.trace import Activity
 
 Turn = Callable[[], None]

@@ -3,10 +3,10 @@
 Rules of this file:
 
 * The board is a file in the run's folder in memory: forked ranks inherit it, and ranks that a launcher has started map
-  it. The lock under which the last step is agreed is released when its holder is killed (`host_lock`).
+  it. The lock under which the last step is agreed is released when its holder is killed (`HostLock`).
 * Code outside this package accesses rows only through `StatusBoard.ranks`, never the arrays behind them.
 * If a run has several hosts, each has a board with a row for every rank. The rows of the other hosts' ranks are copied
-  regularly (`host_sync`), and steps are granted by leases (`leases`).
+  regularly (`host_sync`), and steps are granted by leases (`host_sync`).
 * No training data passes through the board. It serves progress reports, the messages of deadlocks and mismatched
   collectives, and the agreement on the step at which all ranks stop.
 """
@@ -16,9 +16,10 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -26,11 +27,21 @@ from paceline.algorithms.core.job import Reason
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.program_errors import mismatch
 from paceline.algorithms.runtime.stop_rule import NEVER, StopRule
-from paceline.backend.posix.host_lock import HostLock
-from paceline.backend.status.board_layout import BUCKETS, COMMON, LOSS_TEXT, ROW, SLOTS, TEXT, integer, mapped, real
-from paceline.backend.status.leases import Bound, StepGrants
+from paceline.backend.posix.processes import HostLock
 from paceline.backend.status.progress_counters import Scored, Totals
-from paceline.backend.status.rank_status import RankState, RankStatus
+from paceline.backend.status.rank_status import (
+    BUCKETS,
+    COMMON,
+    LOSS_TEXT,
+    ROW,
+    SLOTS,
+    TEXT,
+    RankState,
+    RankStatus,
+    integer,
+    mapped,
+    real,
+)
 
 Lost = Callable[[Iterable[Rank]], Rank | None]
 """returns the dead rank for which a wait for the given ranks can never end; None if there is none"""
@@ -40,6 +51,26 @@ class RunState(IntEnum):
     """State of a run whose processes a launcher has started."""
 
     RUNNING, DONE, FAILED = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The step up to which a host's ranks may proceed, and the reason if the run ends there."""
+
+    steps: int
+    closed: Reason | None = None
+
+
+class StepGrants(Protocol):
+    """Grants steps to the ranks of a host, in agreement with the other hosts; see `host_sync`."""
+
+    def extend(self, reached: int) -> Bound:
+        """Asks for more steps when the host has used up its own."""
+        ...
+
+    def close(self, why: Reason, reached: int) -> Bound | None:
+        """Ends the run after the granted steps; returns None if these are the whole budget anyway."""
+        ...
 
 
 class SharedGrants:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
-from paceline.backend.status.board_layout import TEXT
-from paceline.backend.status.rank_status import RankState, RankStatus
+from paceline.backend.status.rank_status import TEXT, RankState, RankStatus
 from paceline.backend.status.status_board import StatusBoard
 
 WORDS = {

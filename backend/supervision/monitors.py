@@ -1,9 +1,19 @@
-"""The two monitors of every real run: one detects deadlocks, one ends the run when it has reached its goal."""
+"""The monitors of a real run: they detect hung ranks and deadlocks, and end the run when it has reached its goal.
+
+Rules of this file:
+
+* A rank that waits for others need not show activity; only a rank that should be working can hang. The implementation
+  of a wait does not matter: a rank that polls uses its processor and is still waiting.
+* A rank hangs only if another rank waits for it. A blocked rank counts as waiting for all others.
+* While ranks connect, each may be the one that the others wait for. So either all hang then, or none does.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.algorithms.core.errors import DeadlockError
@@ -16,6 +26,125 @@ from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision import failure_messages
 from paceline.backend.supervision.gather import stream_of
 from paceline.records.targets import Goal
+
+CHECKS = 40
+"""checks per timeout"""
+LEAST_SHARE = 0.02
+"""a process that uses a larger share of a processor is working; threads that only wait for the network use less"""
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+RUNS = ("R", "D")
+"""states of a thread in /proc: it has a processor or waits for one; it waits for a disk"""
+AT_WORK = (RankState.STARTING, RankState.RUNNING, RankState.ENDED)
+WAITING = (RankState.READY, RankState.BLOCKED, RankState.DRAINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """A rank's progress count and processor time when it was last active."""
+
+    progress: int
+    processor_s: float
+    at_s: float
+
+
+class Liveness:
+    """Measures how long each rank of a host has been inactive.
+
+    Args:
+        board: the ranks' states.
+        processes: the ranks by their process ids.
+        joined: whether each program runs beside the main thread, which supervises the run and does not count.
+    """
+
+    def __init__(self, board: StatusBoard, processes: Mapping[int, Rank], *, joined: bool = False) -> None:
+        self._board, self._processes, self._joined = board, processes, joined
+        self._last: dict[int, Activity] = {}
+        self._checked_s = 0.0
+
+    def restart(self) -> None:
+        """Counts every rank as active now."""
+        self._last.clear()
+
+    def due(self, timeout_s: float) -> bool:
+        """Whether the next check is due: there are `CHECKS` in a timeout."""
+        now = time.monotonic()
+        if now - self._checked_s < timeout_s / CHECKS:
+            return False
+        self._checked_s = now
+        return True
+
+    def quiet_s(self) -> dict[int, float]:
+        """Checks all processes; returns the seconds for which each has been inactive, by process id."""
+        now = time.monotonic()
+        return {pid: now - self._last_activity(pid, rank, now).at_s for pid, rank in self._processes.items()}
+
+    def _last_activity(self, pid: int, rank: Rank, now: float) -> Activity:
+        """Returns the activity at the time when the process was last active, which may be now."""
+        row, (used_s, runs) = self._board.ranks[rank], processor(pid, joined=self._joined)
+        progress, waits, last = row.progress, row.state in WAITING, self._last.get(pid)
+        if last is None or progress != last.progress or (not waits and at_work(last, used_s, runs, now)):
+            last = self._last[pid] = Activity(progress, used_s, now)
+        return last
+
+
+def hung(states: Mapping[int, RankState], quiet_s: Mapping[int, float], timeout_s: float) -> list[int]:
+    """Returns the ranks that hang: they should work, have been inactive for the timeout, and others wait as long.
+
+    Args:
+        states: the states of the ranks, by a number of the caller's choice.
+        quiet_s: seconds for which each rank has been inactive.
+        timeout_s: the timeout in seconds.
+
+    >>> hung({1: RankState.RUNNING, 2: RankState.BLOCKED}, {1: 61.0, 2: 70.0}, 60.0)
+    [1]
+    """
+    late = [one for one in states if quiet_s[one] > timeout_s]
+    if len(late) == len(states) and (connecting := [one for one in late if states[one] is RankState.CONNECTING]):
+        return [one for one in late if states[one] is RankState.STARTING] or connecting
+    waited = any(states[one] in (*WAITING, RankState.CONNECTING) for one in late)
+    return [one for one in late if states[one] in AT_WORK] if waited else []
+
+
+def at_work(last: Activity, used_s: float, runs: bool, now_s: float) -> bool:
+    """Whether a process has used more processor time since it was last active than one that waits for the network."""
+    return runs or used_s - last.processor_s > LEAST_SHARE * (now_s - last.at_s) + TICK_S
+
+
+def processor(pid: int, *, joined: bool = False) -> tuple[float, bool]:
+    """Reads the processor use of a process.
+
+    Args:
+        pid: the process.
+        joined: leaves out its main thread.
+
+    Returns:
+        Processor time in seconds, and whether a thread runs, could run, or waits for a disk.
+
+    >>> processor(os.getpid())[1]
+    True
+    """
+    process = Path(f"/proc/{pid}")
+    try:
+        stats = [thread / "stat" for thread in (process / "task").iterdir() if thread.name != str(pid)]
+        found = [_used(stat) for stat in (stats if joined else [process / "stat"])]
+    except OSError:  # the process, or one of its threads, has just ended
+        return 0.0, False
+    return sum(used_s for used_s, _ in found), any(state in RUNS for _, state in found)
+
+
+def stopped(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped a process."""
+    try:
+        return _used(Path(f"/proc/{pid}/stat"))[1] in ("T", "t")
+    except OSError:
+        return False
+
+
+def _used(stat: Path) -> tuple[float, str]:
+    """Returns processor time in seconds and the letter of the state."""
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S, fields[0]
+
 
 IDLE = (RankState.BLOCKED, RankState.ENDED, RankState.DRAINED)
 

@@ -25,8 +25,7 @@ from paceline.backend.status.recorder import EXIT_FAILED
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision import failure_messages
 from paceline.backend.supervision.gather import Failure
-from paceline.backend.supervision.liveness import Liveness, hung
-from paceline.backend.supervision.monitors import DeadlockMonitor, GoalMonitor
+from paceline.backend.supervision.monitors import DeadlockMonitor, GoalMonitor, Liveness, hung
 from paceline.records.faults import died_words, ended_words
 from paceline.records.trace import LostRank
 

@@ -1,25 +1,240 @@
-"""Collectives on torch.distributed: gloo for vectors in host memory, NCCL between GPUs.
+"""Process groups and collectives of torch.distributed: gloo for vectors in host memory, NCCL between GPUs.
 
 Rules of this file:
 
 * Collectives match by order, not by name, so there is one process group per group of ranks and stream.
-  `CollectiveEntries` checks the order first.
-* NCCL groups exist for the main stream only. The host considers a collective finished when the GPU has finished it.
+  `CollectiveEntries` checks the order first. NCCL groups exist for the main stream only.
+* `new_group` is not used: only members take part in the creation, and there is no global order.
+* The launcher detects ranks that die or stop; gloo's own timeout would close the connections of healthy ranks too.
+* Waits that could last until gloo's timeout after a death run in a thread of their own, which is then abandoned: the
+  connection of a group, and a large value of which a part has been sent.
+* The ranks of a host use its network interfaces in turn, so that with as many network cards as GPUs each rank has a
+  card of its own. Each host checks the names of its interfaces before anything runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
 
+import psutil
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from paceline.algorithms.core.errors import InputError, PeerFailed, RunFailed
+from paceline.algorithms.core.method import RankContext, on_host
 from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.backend.transports.process_groups import LARGE_BYTES, Groups
+from paceline.backend.devices.accelerator import Accelerator, Devices, Processor, wait_for_device
+from paceline.backend.status.status_board import Lost
+from paceline.backend.transports.launchers import GLOO_THREAD
+from paceline.backend.transports.messages import POLL_S
+
+T = TypeVar("T")
+LOOPBACK = "lo"
+"""the interface between processes of one host"""
+NOTICE_S = 5.0
+"""how long the launcher may need to notice that a rank has died"""
+LARGE_BYTES = 2**24
+"""from this size on, part of a value may be in flight when a rank dies; a thread costs little beside the transfer"""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Creates the process groups of one rank.
+
+    Args:
+        rank: this rank.
+        store: where members find each other.
+        lost: returns the dead rank for which a wait cannot end.
+        interface: the network interface of messages.
+        survives: whether the run continues after deaths. When a death interrupts a collective, gloo fails only at
+            members that exchange data with the dead rank; the others would wait for ever.
+        accelerator: the device of this rank.
+        devices: the devices of all ranks.
+    """
+
+    rank: Rank
+    store: Store
+    lost: Lost
+    interface: str = LOOPBACK
+    survives: bool = False
+    accelerator: Accelerator = field(default_factory=Processor)
+    devices: Devices = field(default_factory=lambda: Devices("not requested"))
+
+    def direct(self, group: Group) -> bool:
+        """Whether vectors go from GPU to GPU in this group."""
+        return self.devices.direct(group)
+
+    def make_direct(self, name: str, group: Group) -> Any:
+        """Creates an NCCL group of these ranks' GPUs, which are connected at the first collective."""
+        store = PrefixStore(f"{name} of GPUs/{','.join(map(str, group))}", self.store)
+        return self.accelerator.group(store, group.ranks.index(self.rank), len(group))
+
+    def make(self, name: str, group: Group) -> Any:
+        """Creates a gloo group of these ranks and waits for all members."""
+        options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # missing in torch's stubs
+        options._timeout = timedelta(hours=1)
+        options._devices = [device_of(self.interface)]
+        store = PrefixStore(f"{name}/{','.join(map(str, group))}", self.store)
+        place = group.ranks.index(self.rank)
+        return self._unless_lost(lambda: dist.ProcessGroupGloo(store, place, len(group), options), group)
+
+    def wait(self, work: Any, needed: Iterable[Rank], nbytes: int = 0) -> None:
+        """Waits until work on `nbytes` bytes is done; raises `PeerFailed` if a rank that it needs has died.
+
+        Args:
+            work: the work of a gloo group.
+            needed: the ranks that it needs.
+            nbytes: bytes of the value; a large one is waited for in a thread of its own.
+        """
+        if nbytes >= LARGE_BYTES:
+            self._unless_lost(work.wait, needed)
+            return
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise self.failure(error, needed) from error
+
+    def without(self, rank: Rank) -> bool:
+        """Whether this rank has died and the run survives that."""
+        return self.lost((rank,)) is not None and self.lost(()) is None
+
+    def _unless_lost(self, what: Callable[[], T], needed: Iterable[Rank]) -> T:
+        """Calls `what` in a thread, which is abandoned if a needed rank has died and gloo has not noticed."""
+        future, ranks = Future[T](), tuple(needed)
+
+        def body() -> None:
+            try:
+                future.set_result(what())
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=body, daemon=True, name=GLOO_THREAD).start()
+        try:
+            while True:
+                try:
+                    return future.result(timeout=POLL_S)
+                except TimeoutError:
+                    if (dead := self.lost(ranks)) is not None and not future.done():
+                        raise PeerFailed(f"rank {dead} died", dead) from None
+        except RuntimeError as error:
+            raise self.failure(error, ranks) from error
+
+    def wait_for_device(self, work: Any, needed: Iterable[Rank], nbytes: int = 0) -> None:
+        """Waits until a device has done a group's work, and orders later work of the device after it."""
+        members = tuple(needed)
+
+        def look() -> None:
+            if (dead := self.lost(members)) is not None:
+                raise PeerFailed(f"rank {dead} died", dead)
+
+        wait_for_device(work.is_completed, look)
+        self.wait(work, members, nbytes)
+
+    def failure(self, error: RuntimeError, needed: Iterable[Rank]) -> PeerFailed:
+        """Returns the cause of gloo's error: the death of a rank, which the launcher needs a moment to notice."""
+        until, ranks = time.monotonic() + NOTICE_S, tuple(needed)
+        while (dead := self.lost(ranks)) is None and time.monotonic() < until:
+            time.sleep(0.01)
+        return PeerFailed(f"torch.distributed: {error}" if dead is None else f"rank {dead} died", dead)
+
+
+def device_of(interface: str) -> Any:
+    """Returns gloo's device of an interface; raises `RunFailed` if the interface has no address."""
+    try:
+        return dist.ProcessGroupGloo.create_device(interface=interface)
+    except RuntimeError as error:
+        if "find address" not in str(error):
+            raise
+        raise RunFailed(no_address(interface)) from error
+
+
+def no_address(interface: str) -> str:
+    """Returns a message that an interface is down, with the remedy."""
+    if interface == LOOPBACK:
+        return (
+            f"the loopback interface {LOOPBACK} is down or has no address here, as in a new network namespace; ranks "
+            f"of one host meet by it: `ip link set {LOOPBACK} up`"
+        )
+    return f"the network interface {interface} is down or has no address here; expected one with an address"
+
+
+INTERNET = (socket.AF_INET, socket.AF_INET6)
+
+
+def check_interfaces(names: Sequence[str]) -> None:
+    """Checks that this host has the interfaces and that they have addresses.
+
+    Raises:
+        InputError: names the wrong interface and lists the usable ones.
+    """
+    found = psutil.net_if_addrs()
+    usable = [name for name, addresses in found.items() if any(one.family in INTERNET for one in addresses)]
+    for index, name in enumerate(names):
+        if name not in usable:
+            wrong = f"{name!r}, which has no internet address here" if name in found else f"no {name!r} on this host"
+            raise InputError(f"train.interfaces[{index}]: found {wrong}; expected some of {', '.join(sorted(usable))}")
+
+
+def interface_of(me: RankContext, team: Sequence[RankContext], names: Sequence[str]) -> str:
+    """Returns the interface of a rank: ranks of a host take the names in turn; loopback if there are no names."""
+    place = on_host(team, me.host).ranks.index(me.rank)
+    return names[place % len(names)] if names else LOOPBACK
+
+
+def address_towards(host: str, port: int) -> str:
+    """Returns this host's own address on the route to another host."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as way:
+        way.connect(address)  # sends nothing
+        return str(way.getsockname()[0])
+
+
+def interface_with(address: str) -> str:
+    """Returns the network interface that has an address."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == address for one in addresses):
+            return name
+    raise RunFailed(f"no network interface has the address {address}; name one by GLOO_SOCKET_IFNAME")
+
+
+def set_peer_timeout(port: int, within_s: int) -> None:
+    """Makes this process's connections to a port fail when the peer is silent for `within_s` seconds.
+
+    By default TCP retries for a quarter of an hour, or for ever if no data is in flight, and the store of torch, whose
+    sockets are private, would wait as long. Has an effect on Linux only, where the connections of a process can be
+    listed.
+    """
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(psutil.Error):
+        for found in psutil.Process().net_connections("tcp"):
+            if found.raddr and found.raddr.port == port:
+                with contextlib.suppress(OSError):  # another thread has closed it meanwhile
+                    _set_peer_timeout(found.fd, port, within_s)
+
+
+def _set_peer_timeout(descriptor: int, port: int, within_s: int) -> None:
+    with socket.socket(fileno=os.dup(descriptor)) as one:
+        if one.getpeername()[1] != port:  # closed, and the number reused for another socket
+            return
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, within_s // 3))
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, within_s // 3))
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within_s * 1000)
+
 
 TORCH_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM}
 """gloo has no mean: the sum is divided afterwards"""

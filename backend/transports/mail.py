@@ -21,10 +21,10 @@ import torch
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.mail import Envelope
-from paceline.backend.transports import serialization
-from paceline.backend.transports.inbox import ThreadedInbox
+from paceline.backend.transports import messages
+from paceline.backend.transports.collectives import Groups
 from paceline.backend.transports.mailbox import Mailbox
-from paceline.backend.transports.process_groups import Groups
+from paceline.backend.transports.messages import ThreadedInbox
 
 END = "\0end"
 """the tag of a rank's last message, which ends the receiver's thread; no program uses it"""
@@ -48,7 +48,7 @@ class Mail:
         """Hands a message over; the receiver's inbox thread takes it, whatever its program does."""
         to = envelope.to
         if to == self.rank:
-            self.inbox.put(serialization.decode(serialization.encode(envelope).numpy()))
+            self.inbox.put(messages.decode(messages.encode(envelope).numpy()))
         elif self._memory is not None and to in self._memory:
             try:
                 self._memory.send(envelope)
@@ -84,7 +84,7 @@ class GlooMail:
 
     def __init__(self, groups: Groups, everyone: Group, *, capacity: int, deliver: Callable[[Envelope], None]) -> None:
         self._groups, self._everyone, self._capacity, self._deliver = groups, everyone, capacity, deliver
-        self._coming: dict[int, serialization.Assembly] = {}
+        self._coming: dict[int, messages.Assembly] = {}
         """messages that have arrived in part, by their senders"""
         self._sending: dict[Rank, list[tuple[Any, torch.Tensor]]] = {}
         self._sending_lock = threading.Lock()
@@ -94,12 +94,12 @@ class GlooMail:
 
     def send(self, envelope: Envelope) -> None:
         """Hands a message over, after the previous one to the same rank has been sent."""
-        to, data = envelope.to, serialization.encode(envelope)
+        to, data = envelope.to, messages.encode(envelope)
         with self._sending_lock:
             self._settle(to)
             if self._groups.without(to):  # dropped
                 return
-            works = [(self._send(to, part), part) for part in serialization.chunks(data, self._capacity)]
+            works = [(self._send(to, part), part) for part in messages.chunks(data, self._capacity)]
             self._sending[to] = works
 
     def _send(self, to: Rank, part: torch.Tensor) -> Any:
@@ -171,7 +171,7 @@ class GlooMail:
 
     def _take(self, source: int, buffer: torch.Tensor) -> bool:
         """Takes a piece and delivers the message when it is whole. Returns True if it was the sender's last message."""
-        assembly = self._coming.setdefault(source, serialization.Assembly())
+        assembly = self._coming.setdefault(source, messages.Assembly())
         assembly.take(buffer.numpy())
         if not assembly.whole:
             return False

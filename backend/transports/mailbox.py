@@ -33,14 +33,12 @@ import numpy as np
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.mail import Envelope
-from paceline.backend.posix.memory_fence import Fence
 from paceline.backend.posix.reserve import OTHERWISE, reserve, shared_file
 from paceline.backend.posix.waits import Backoff
 from paceline.backend.status.status_board import Lost
-from paceline.backend.transports import serialization
-from paceline.backend.transports.inbox import ThreadedInbox
-from paceline.backend.transports.serialization import Bytes
-from paceline.backend.transports.shared_segment import NOT_RESERVED, PAGE_BYTES
+from paceline.backend.transports import messages
+from paceline.backend.transports.messages import Bytes, ThreadedInbox
+from paceline.backend.transports.shared_segment import NOT_RESERVED, PAGE_BYTES, Fence
 
 # * There is one writer and one reader. Each increments its own counter and never writes the other's, so there are no
 #   locks, and a process that is killed leaves nothing locked.
@@ -228,7 +226,7 @@ class Mailbox:
         self._out = {one: Sender(one, ring(me, place), asleep[place], folder, lost) for one, place in others}
         self._in = {one: ring(place, me) for one, place in others}
         self._inbox, self._asleep = inbox, asleep[me]
-        self._coming: dict[Rank, serialization.Assembly] = {}
+        self._coming: dict[Rank, messages.Assembly] = {}
         """messages that have arrived in part"""
         self._fetching, self._called, self._fence = threading.Lock(), False, Fence()
         self._wake, self._drain = FifoEvent(_wake_path(folder, rank)), FifoEvent(_drain_path(folder, rank))
@@ -314,7 +312,7 @@ class Mailbox:
     def _take(self, source: Rank, ring: Ring) -> int:
         """Reads the next piece of a sender's message and returns its size in bytes."""
         if (assembly := self._coming.get(source)) is None:
-            assembly = self._coming[source] = serialization.Assembly()
+            assembly = self._coming[source] = messages.Assembly()
         taken = ring.read(assembly.wants)
         assembly.fill(taken)
         if assembly.whole:
@@ -343,7 +341,7 @@ class Sender:
 
     def send(self, envelope: Envelope) -> None:
         """Writes a message; the lanes of this rank take turns."""
-        parts = serialization.parts(envelope)
+        parts = messages.parts(envelope)
         with self._sending:
             if self._torn is not None:
                 raise self._torn
@@ -359,7 +357,7 @@ class Sender:
         self._wake.close()
         self._drain.close()
 
-    def _write(self, part: serialization.Bytes) -> None:
+    def _write(self, part: messages.Bytes) -> None:
         while len(part):
             if written := self._ring.write(part[:PIECE_BYTES]):
                 part = part[written:]

@@ -1,29 +1,303 @@
-"""Collectives inside a node, in memory that its ranks share, without sockets.
+"""Collectives of one group and stream in shared memory, as one member performs them.
 
-Rules of this file:
+Rationale:
 
-* Collectives of one group and stream are performed in the order of the program. The calling thread performs a
-  collective that is called. One that is started is performed by a thread of that group and stream, or by the thread
-  that waits for
-  it if that comes sooner: with nothing to overlap, a switch of threads would only cost time.
-* Any group of ranks of one node is served, and the streams of started sub-programs, as long as there are free channels;
-  the others use gloo. The members agree on this by the segment's table.
+* Invariant: every word and every slot has one writer, so there are no locks, and a killed member leaves none held. A
+  value passes in pieces. In each turn a member writes its piece into its own slot, increments its own counter, and
+  reads the other slots once their counters have reached the same turn.
+* Invariant: two buffers suffice. A member writes its next piece into the other buffer. It reuses a buffer only after
+  all members have counted the following turn, so all have read the old piece. A turn needs one wait instead of two.
+* Invariant: sums are in the order of the group, as in the simulator, so all members have the same bits. In a small
+  group every member adds all pieces. In a large one each adds one share and reads the other sums in a second turn (a
+  reduce-scatter and an all-gather), so the bytes that a member reads do not grow with the group.
+* Rejected: gloo between processes of one host, which copies every piece through sockets. Rejected: a ring over shared
+  memory, which waits for every member in turn and adds each part of a value in another order. Rejected: locks, because
+  a killed member could leave one held.
+* A counter is written after its piece and read before it. On x86-64 other processors see stores in order; on other
+  architectures a `Fence` enforces the order.
+* Source: a barrier of flags that only their owners write, with counters in place of sense reversal (Mellor-Crummey and
+  Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors", 1991). Graham and Shipman, "MPI
+  support for multi-core architectures: optimized shared memory collectives" (2008), implement collectives in shared
+  memory in this way. docs/results has the measurements.
 """
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from paceline.algorithms.core.errors import PeerFailed, ProgramError
+from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.backend.posix.worker_thread import WorkerThread
+from paceline.backend.posix.processes import WorkerThread
+from paceline.backend.posix.waits import Backoff
 from paceline.backend.status.status_board import Lost
-from paceline.backend.transports.channel import Channel
-from paceline.backend.transports.shared_segment import Segment
+from paceline.backend.transports.collectives import STAND_INS
+from paceline.backend.transports.shared_segment import BUFFERS, LINE_BYTES, Fence, Segment
+from paceline.topologies.catalogue.host_memory import shares_sum
+
+SPINS = 30
+"""how often a counter is read before the wait backs off: some microseconds"""
+IN_ORDER = platform.machine() in ("x86_64", "AMD64")
+"""whether other processors see stores in order"""
+WORD_BYTES = 8
+FORMS = {
+    dtype: code
+    for code, dtype in enumerate(
+        (
+            torch.uint8,
+            torch.int8,
+            torch.int16,
+            torch.int32,
+            torch.int64,
+            torch.float16,
+            torch.bfloat16,
+            torch.float32,
+            torch.float64,
+            torch.complex64,
+            torch.complex128,
+            torch.bool,
+        ),
+        1,
+    )
+}
+"""a code for each number type, so that members can compare theirs"""
+
+
+class Channel:
+    """One member's part in the collectives of a group and stream.
+
+    Args:
+        segment: the node's shared memory.
+        number: the index of the channel in it.
+        group: the members, in the order of sums.
+        rank: this member.
+        lost: returns the dead rank for which a wait cannot end.
+    """
+
+    def __init__(self, segment: Segment, number: int, group: Group, rank: Rank, lost: Lost) -> None:
+        self._group, self._me, self._lost = group, group.ranks.index(rank), lost
+        self._memory, self._begins, self._piece_bytes = segment.memory, segment.begins(number), segment.piece_bytes
+        self._words = memoryview(segment.memory).cast("q")
+        self._counters = [(self._begins + member * LINE_BYTES) // WORD_BYTES for member in range(len(group))]
+        """the word of each member's counter"""
+        self._headers = [
+            [self._at(buffer, member) // WORD_BYTES for member in range(len(group))] for buffer in range(BUFFERS)
+        ]
+        """the word in front of each slot that holds the form of the value: length and type"""
+        self._slots: dict[torch.dtype, list[list[torch.Tensor]]] = {}
+        self._everyone = range(len(group))
+        self._turn = 0
+        """turns that this member has counted"""
+        self._broken: Exception | None = None
+        self._fence = Fence()
+
+    def perform(self, op: Collective) -> Any:
+        """Performs a collective after those issued before it, and returns its result.
+
+        Raises:
+            PeerFailed: a rank has died, now or in an earlier collective.
+            ProgramError: the members' values differ in length or type.
+        """
+        if self._broken is not None:
+            raise self._broken
+        try:
+            return self._perform(op)
+        except Exception as error:
+            self._broken = error  # the members' counters differ from here on
+            raise
+
+    def _perform(self, op: Collective) -> Any:
+        if isinstance(op, Barrier):
+            nothing = torch.empty(0)
+            self._exchange(nothing, form_of(nothing), self._everyone)
+            return None
+        mine, like = flat(op.value)
+        form = form_of(mine)
+        match op:
+            case AllGather():
+                rows = [torch.empty_like(mine) for _ in self._everyone]
+                for part in self._parts(mine):
+                    _copy([row[part] for row in rows], self._exchange(mine[part], form, self._everyone))
+                return tuple(map(like, rows))
+            case Broadcast(root=root) if self._group.ranks[self._me] != root:
+                value, sources = torch.empty_like(mine), [self._group.ranks.index(root)]
+                for part in self._parts(mine):
+                    _copy([value[part]], self._exchange(mine[part], form, sources, writes=False))
+                return like(value)
+            case Reduce(root=root) if self._group.ranks[self._me] != root:
+                return self._publish(mine, form)
+            case Broadcast():
+                self._publish(mine, form)
+                return op.value  # programs change no vector in place
+            case AllReduce() | Reduce():
+                divisor = len(self._group) if op.op == "mean" else 1
+                # this member's numbers are copied to shared memory before the total overwrites them
+                spent = isinstance(op, AllReduce) and op.donate and isinstance(op.value, torch.Tensor)
+                total = mine if spent else torch.empty_like(mine)
+                whole = 1 if total.is_floating_point() else divisor  # integers are divided into a new tensor
+                shared = isinstance(op, AllReduce) and shares_sum(len(self._group), mine.nbytes)
+                add = self._add_shares if shared else self._add_all
+                add(mine, form, total, divisor // whole)
+                return like(total) if whole == 1 else like(total) / divisor
+
+    # --- values, piece by piece -----------------------------------------------------------------------------------
+
+    def _parts(self, value: torch.Tensor) -> Iterator[slice]:
+        """Yields the slices of its pieces: one empty slice for an empty value."""
+        size = self._piece_bytes // value.itemsize
+        return (slice(start, min(start + size, len(value))) for start in range(0, max(1, len(value)), size))
+
+    def _publish(self, mine: torch.Tensor, form: int) -> None:
+        """Writes a value for the other members to read."""
+        for part in self._parts(mine):
+            self._exchange(mine[part], form)
+
+    def _add_all(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
+        """Adds up the pieces of all members."""
+        for part in self._parts(mine):
+            _add(total[part], self._exchange(mine[part], form, self._everyone), divisor)
+
+    def _add_shares(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
+        """Adds up this member's share of all pieces and reads the sums of the other shares."""
+        members = len(self._group)
+        for part in self._parts(mine):
+            shares = total[part].tensor_split(members)
+            start = sum(map(len, shares[: self._me]))
+            pieces = self._exchange(mine[part], form, self._everyone)
+            _add(shares[self._me], [piece[start:] for piece in pieces], divisor)
+            _copy(shares, self._exchange(shares[self._me], form, self._everyone))
+
+    # --- turns ----------------------------------------------------------------------------------------------------
+
+    def _exchange(
+        self, piece: torch.Tensor, form: int, sources: Sequence[int] = (), *, writes: bool = True
+    ) -> list[torch.Tensor]:
+        """Performs one turn: writes a piece and returns the other members' pieces, which are valid until the next turn.
+
+        Args:
+            piece: this member's own piece.
+            form: the form of the whole value.
+            sources: the members whose pieces are needed, by their index in the group.
+            writes: whether any member reads this one's piece.
+        """
+        buffer, slots = self._turn % BUFFERS, self._views(piece.dtype)
+        self._await(self._everyone)  # all members have read the previous content of this buffer
+        if writes and len(piece):
+            slots[buffer][self._me][: len(piece)].copy_(piece)
+        self._count(buffer, form)
+        if sources:
+            self._await(sources)
+            self._compare(buffer, sources, form)
+        return [slots[buffer][source] for source in sources]
+
+    def _views(self, dtype: torch.dtype) -> list[list[torch.Tensor]]:
+        """Returns every member's slot in every buffer, as numbers of this type."""
+        if dtype not in self._slots:
+            count = self._piece_bytes // dtype.itemsize
+            self._slots[dtype] = [
+                [
+                    torch.frombuffer(
+                        self._memory, dtype=dtype, count=count, offset=self._at(buffer, member) + LINE_BYTES
+                    )
+                    for member in self._everyone
+                ]
+                for buffer in range(BUFFERS)
+            ]
+        return self._slots[dtype]
+
+    def _at(self, buffer: int, member: int) -> int:
+        members = len(self._group)
+        return self._begins + members * LINE_BYTES + (buffer * members + member) * (LINE_BYTES + self._piece_bytes)
+
+    def _count(self, buffer: int, form: int) -> None:
+        """Writes the form of the value and increments the counter: the piece can be read."""
+        self._words[self._headers[buffer][self._me]] = form
+        if not IN_ORDER:
+            self._fence()
+        self._turn += 1
+        self._words[self._counters[self._me]] = self._turn
+
+    def _await(self, members: Sequence[int]) -> None:
+        """Waits until these members have counted as many turns as this one."""
+        words, turn = self._words, self._turn
+        for member in members:
+            if words[self._counters[member]] < turn:
+                self._await_long(self._counters[member])
+        if not IN_ORDER:
+            self._fence()
+
+    def _await_long(self, place: int) -> None:
+        """Waits for one member, with backoff."""
+        words, turn = self._words, self._turn
+        for _ in range(SPINS):
+            if words[place] >= turn:
+                return
+        backoff = Backoff()
+        while words[place] < turn:
+            if backoff.try_yield():
+                continue
+            if (dead := self._lost(self._group)) is not None and words[place] < turn:
+                raise PeerFailed(f"rank {dead} died", dead)
+            backoff.pause()
+
+    def _compare(self, buffer: int, sources: Sequence[int], mine: int) -> None:
+        for source in sources:
+            if (theirs := self._words[self._headers[buffer][source]]) != mine:
+                ranks = self._group.ranks
+                raise ProgramError(
+                    f"rank {ranks[self._me]} enters a collective over {self._group} with {_words(mine)}, where rank "
+                    f"{ranks[source]} entered it with {_words(theirs)}; all members must give equally many, of one type"
+                )
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def flat(value: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
+    """Returns a vector as a flat tensor, read-only unless donated, and a function that converts such a tensor back."""
+    if isinstance(value, torch.Tensor):
+        shape = value.shape
+        return value.detach().contiguous().reshape(-1), lambda tensor: tensor.reshape(shape)
+    if hasattr(value, "__array__"):
+        given = torch.as_tensor(value if value.flags.writeable and value.flags.c_contiguous else value.copy())
+        return given.reshape(-1), lambda tensor: tensor.reshape(given.shape).numpy()
+    return torch.zeros(value.count, dtype=STAND_INS[value.item_bytes]), lambda _: value
+
+
+def form_of(value: torch.Tensor) -> int:
+    """Encodes the length and number type of a value in one number."""
+    return len(value) << 8 | FORMS[value.dtype]
+
+
+def _add(into: torch.Tensor, pieces: Sequence[torch.Tensor], divisor: int) -> None:
+    """Sums the first numbers of the pieces in their order and divides, while they are in the processor's cache."""
+    first, *rest = (piece[: len(into)] for piece in pieces)
+    if rest:
+        torch.add(first, rest[0], out=into)
+        for piece in rest[1:]:
+            into.add_(piece)
+    else:
+        into.copy_(first)
+    if divisor > 1:
+        into.div_(divisor)
+
+
+def _copy(into: Sequence[torch.Tensor], pieces: Sequence[torch.Tensor]) -> None:
+    for place, piece in zip(into, pieces, strict=True):
+        place.copy_(piece[: len(place)])
+
+
+def _words(form: int) -> str:
+    dtype = next(dtype for dtype, code in FORMS.items() if code == form & 255)
+    return f"{form >> 8} numbers of {str(dtype).removeprefix('torch.')}"
 
 
 class SharedMemory:

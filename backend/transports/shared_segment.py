@@ -18,6 +18,7 @@ import hashlib
 import mmap
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import numpy as np
 
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Group
-from paceline.backend.posix.host_lock import HostLock
+from paceline.backend.posix.processes import HostLock
 from paceline.backend.posix.reserve import OTHERWISE, reserve, shared_file
 from paceline.topologies.catalogue.host_memory import PIECE_BYTES
 
@@ -149,3 +150,23 @@ def fits(folder: Path, node: Group) -> bool:
 def _name(group: Group, stream: str) -> bytes:
     """Returns sixteen characters that identify a group and stream."""
     return hashlib.blake2b(f"{group}{stream}".encode(), digest_size=8).hexdigest().encode()
+
+
+class Fence:
+    """Orders stores and reads before the call before those after it.
+
+    The call acquires and releases a lock twice: a release comes before the next acquisition. On x86-64 an acquisition
+    is a full barrier.
+
+    >>> Fence()()
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        lock = self._lock
+        lock.acquire()
+        lock.release()
+        lock.acquire()
+        lock.release()

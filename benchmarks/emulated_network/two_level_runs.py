@@ -31,7 +31,7 @@ from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.two_level import Hsgd
-from paceline.backend.calibration.span_costs import lasting, late, uncovered
+from paceline.backend.calibration.recorded_costs import lasting, late, uncovered
 from paceline.backend.emulation.emulated_hosts import Hosts
 from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Schedule, Trace

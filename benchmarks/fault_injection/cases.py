@@ -31,7 +31,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.backend.posix import run_folders
 from paceline.backend.supervision.supervisor import GRACE_S
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.records import RunsFailed, store
 from paceline.scenarios import load
 

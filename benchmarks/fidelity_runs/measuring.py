@@ -13,7 +13,7 @@ from fidelity_runs.configurations import Configuration
 from fidelity_runs.results import Place, Row, append, finished, row
 from fidelity_runs.settings import Cell, Setting
 from paceline.algorithms.core.errors import PacelineError
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.records import store
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
 from paceline.reports.comparison.comparison import ComparisonResult, assemble

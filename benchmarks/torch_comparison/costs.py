@@ -22,8 +22,8 @@ from unittest.mock import patch
 
 from common.intervals import between
 from paceline.algorithms.core.program import Lane
+from paceline.backend.rank.interpreter import RankWeightsOwner
 from paceline.backend.rank.rank_context import Station
-from paceline.backend.rank.weights_owner import RankWeightsOwner
 from paceline.backend.status.recorder import FileRecorder
 from torch_comparison.models import Nothing
 from torch_comparison.runs import TRANSPORTS, run, step_s

@@ -16,8 +16,7 @@ from paceline.algorithms.core.method import Method, RankContext, Replica, Stalen
 from paceline.algorithms.core.operations import AllReduce, NextStep, Now
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Samples
-from paceline.backend.calibration.readers import Readers
-from paceline.backend.calibration.storage_costs import scratch
+from paceline.backend.calibration.storage_costs import Readers, scratch
 from paceline.backend.local.launch import Launch, run_job
 from paceline.papers.core.claim import Effort, Predicted, over_range, over_seeds
 from paceline.records.trace import Schedule

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.papers.core.claim import Assertion, Claim, Effort, Predicted, over_range, spanning
 from paceline.scenarios import load
 

@@ -66,7 +66,7 @@ def compare(
             its network cannot be emulated here.
         RunsFailed: a measured run failed.
     """
-    from paceline.backend.training.run import train
+    from paceline.backend.training import train
     from paceline.scenarios.resolution.machine_costs import this_host
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
@@ -152,12 +152,12 @@ def compare_hosts(
         RefusedElsewhere: the same in the others.
         RunsFailed: a measured run failed.
     """
-    from paceline.backend.calibration.probe_hosts import probe_hosts
+    from paceline.backend.calibration.emulation_costs import probe_hosts
     from paceline.backend.calibration.probe_runner import Runner, refuse_torn
-    from paceline.backend.multihost.host_loads import HostLoads
     from paceline.backend.multihost.rank_mapping import refuse
-    from paceline.backend.training.run import train
-    from paceline.backend.transports.launch_environment import RefusedElsewhere
+    from paceline.backend.multihost.world import HostLoads
+    from paceline.backend.training import train
+    from paceline.backend.transports.launchers import RefusedElsewhere
     from paceline.simulator.runs.dry_run import dry_run
 
     plans = scenario.plans(paced=scenario.train.pace == "device")

@@ -500,7 +500,7 @@ def verified(
         folder: its folder.
         progress: called with what is running and the completed share of all runs.
     """
-    from paceline.backend.training.run import train
+    from paceline.backend.training import train
 
     chosen = [one for one in (answer.best, answer.second) if one is not None]
     found = []

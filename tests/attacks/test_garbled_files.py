@@ -23,7 +23,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
 from paceline.backend.local import launch
 from paceline.backend.rank.checkpoint import find_last
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.cli.app import app
 from paceline.cli.options import EXIT_INPUT
 from paceline.records.store import read_run, save

@@ -16,9 +16,9 @@ import psutil
 from paceline.algorithms.core.job import Budget, Job, Learner
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
-from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.posix.waits import wait_until
+from paceline.backend.rank.pacing import OnNonfinite
 from paceline.records.trace import Schedule, Trace
 from tests import warm
 from tests.support import nodes_for

@@ -20,8 +20,7 @@ import torch.distributed as dist
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Evaluation, Learner, OneByOne
 from paceline.algorithms.core.values import Group, Layout, Rank, Samples
-from paceline.backend.devices.accelerator import Copying, accelerator, mapped
-from paceline.backend.devices.gpus import Devices, devices
+from paceline.backend.devices.accelerator import Copying, Devices, accelerator, devices, mapped
 from paceline.backend.local import worker
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.status import recorder

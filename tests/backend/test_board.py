@@ -11,7 +11,7 @@ import pytest
 
 from paceline.algorithms.core.errors import ProgramError
 from paceline.algorithms.core.values import Rank
-from paceline.backend.status.board_layout import BUCKETS, TEXT
+from paceline.backend.status.rank_status import BUCKETS, TEXT
 from paceline.backend.status.status_board import StatusBoard
 
 BOTH = [Rank(0), Rank(1)]

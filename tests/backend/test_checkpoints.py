@@ -24,7 +24,7 @@ from paceline.algorithms.methods.periodic import KAvg
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.posix.waits import wait_until
 from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last, read, steps_in
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.records import RunsFailed, store
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import load

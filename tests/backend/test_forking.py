@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.backend.posix.reaper import fork
+from paceline.backend.posix.processes import fork
 from tests.backend.jobs import Steps, run_for_real
 from tests.support import Bowl, job_of
 

@@ -21,12 +21,10 @@ from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.operations import AllGather, AllReduce, Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.backend.devices.accelerator import Accelerator, Gpu, Processor, accelerator
-from paceline.backend.devices.gpus import Devices
+from paceline.backend.devices.accelerator import Accelerator, Devices, Gpu, Processor, accelerator
 from paceline.backend.status.status_board import Lost
-from paceline.backend.training.run import train
-from paceline.backend.transports.collectives import Collectives, Flying
-from paceline.backend.transports.process_groups import Groups
+from paceline.backend.training import train
+from paceline.backend.transports.collectives import Collectives, Flying, Groups
 from paceline.records import Run
 from paceline.records.store import read_run, save
 from paceline.scenarios import load

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from paceline.backend.posix.waits import wait_until
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.records.store import as_array, read_run
 from tests.backend.jobs import PROMPT_S
 from tests.thorough import extra

@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from paceline.backend.emulation.emulated_hosts import hosts
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.records.store import as_array, read_run
 from tests.backend.test_hosts import RATE, left_alone, needs_hosts  # noqa: F401
 from tests.thorough import cases

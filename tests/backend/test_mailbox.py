@@ -28,12 +28,11 @@ from paceline.algorithms.core.values import Group, Rank, Step
 from paceline.algorithms.runtime.mail import Envelope
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.posix.waits import wait_until
-from paceline.backend.transports import inbox as inbox_module
-from paceline.backend.transports import interfaces, mailbox, serialization
-from paceline.backend.transports.inbox import Cancelled, Claim, ThreadedInbox
+from paceline.backend.transports import collectives, mailbox, messages
+from paceline.backend.transports.collectives import Groups
 from paceline.backend.transports.mail import GlooMail
 from paceline.backend.transports.mailbox import Mailbox, Sender
-from paceline.backend.transports.process_groups import Groups
+from paceline.backend.transports.messages import Cancelled, Claim, ThreadedInbox
 from paceline.records.trace import Schedule
 from paceline.testing.contract.programs import ContractProgram, answers
 from tests.filesystems import fill_up
@@ -77,7 +76,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     """With waits without a timeout: a rank that is not woken sleeps for ever."""
-    monkeypatch.setattr(inbox_module, "POLL_S", FOREVER_S)
+    monkeypatch.setattr(messages, "POLL_S", FOREVER_S)
     return Host(tmp_path, mailbox.anonymous(len(HOST)), set())
 
 
@@ -212,7 +211,7 @@ def test_lanes_of_one_rank_do_not_mix_their_messages(host: Host) -> None:
 def test_a_sender_killed_in_a_message_leaves_the_others_working(host: Host) -> None:
     def half(box: Mailbox, _: ThreadedInbox) -> None:
         box.send(letter(ONE, ZERO, "whole"))
-        for part in serialization.parts(letter(ONE, ZERO, LARGE[:1000])):
+        for part in messages.parts(letter(ONE, ZERO, LARGE[:1000])):
             box._out[ZERO]._write(part[: len(part) // 2 + 8])
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -344,7 +343,7 @@ def test_a_server_is_on_the_first_nodes_host() -> None:
 
 def interfaces_of(names: Sequence[str], nodes: list[list[int]]) -> list[str]:
     team = job_of(All(), nodes=nodes, steps=1).team
-    return [interfaces.interface_of(me, team, names) for me in team]
+    return [collectives.interface_of(me, team, names) for me in team]
 
 
 def test_the_kth_rank_of_a_host_has_the_kth_interface() -> None:
@@ -376,7 +375,7 @@ def test_an_interface_without_an_address_is_told(monkeypatch: pytest.MonkeyPatch
     here = psutil.net_if_addrs()
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: here | {"ib7": []})
     with pytest.raises(InputError, match=r"train.interfaces\[0\]: found 'ib7', which has no internet address here"):
-        interfaces.check(["ib7"])
+        collectives.check_interfaces(["ib7"])
 
 
 def test_a_process_that_goes_on_keeps_nothing_of_a_closed_box(tmp_path: Path) -> None:

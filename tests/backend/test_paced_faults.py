@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.scenarios import load
 
 pytestmark = pytest.mark.backend

@@ -23,7 +23,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Layout, Rank, Step
 from paceline.backend.devices.cpu_affinity import Pin, found_domains, placement
 from paceline.backend.local.launch import Launch, run_job
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.cli.app import app
 from paceline.records.trace import Schedule
 from paceline.testing.contract.programs import ContractProgram

@@ -21,7 +21,7 @@ from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.dynamic_batch import DbsSgd
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.rank.checkpoint import Saving, read, steps_in
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.checking.replay import Recording, replay
 from paceline.records.store import read_run
 from paceline.records.trace import Reads, Schedule, Trace

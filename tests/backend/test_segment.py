@@ -25,7 +25,7 @@ from paceline.algorithms.runtime.collective_matching import Collective, Room, ou
 from paceline.backend.local.launch import RankFailed
 from paceline.backend.posix.waits import wait_until
 from paceline.backend.transports import shared_segment as memory
-from paceline.backend.transports.channel import Channel
+from paceline.backend.transports.shared_collectives import Channel
 from paceline.backend.transports.shared_segment import Segment
 from tests.backend.jobs import no_children, run_for_real
 from tests.backend.test_command import Called, call, on_its_way

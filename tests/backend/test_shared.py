@@ -36,8 +36,8 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Null, Rank, Step
 from paceline.backend.local.launch import Launch, RankFailed, run_job
-from paceline.backend.transports import channel
 from paceline.backend.transports.collectives import Collectives
+from paceline.backend.transports.shared_collectives import Channel
 from paceline.backend.transports.shared_segment import CHANNELS
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
@@ -176,7 +176,7 @@ def test_members_share_a_sum_from_so_much_on(monkeypatch: pytest.MonkeyPatch, le
         raise ProgramError("not this way")
 
     assert answers(real, case, nodes=[ranks]) == [sum(ranks) / len(ranks)] * len(ranks)
-    monkeypatch.setattr(channel.Channel, way, not_this_way)
+    monkeypatch.setattr(Channel, way, not_this_way)
     with pytest.raises(ProgramError, match="not this way"):
         answers(real, case, nodes=[ranks])
 

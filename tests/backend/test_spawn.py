@@ -13,8 +13,8 @@ import torch
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.local.launch import Launch, run_job
-from paceline.backend.posix.host_lock import HostLock
-from paceline.backend.training.run import train
+from paceline.backend.posix.processes import HostLock
+from paceline.backend.training import train
 from paceline.records import Run
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
@@ -81,7 +81,7 @@ def test_what_is_not_of_a_scenario_is_not_spawned() -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from paceline.backend.posix.host_lock import HostLock
+from paceline.backend.posix.processes import HostLock
 with HostLock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

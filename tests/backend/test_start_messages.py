@@ -12,8 +12,8 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from paceline.algorithms.core.errors import RunFailed
-from paceline.backend.transports.launch_environment import tell_torchrun
-from paceline.backend.transports.process_groups import device_of, no_address
+from paceline.backend.transports.collectives import device_of, no_address
+from paceline.backend.transports.launchers import tell_torchrun
 
 pytestmark = pytest.mark.backend
 

@@ -28,8 +28,8 @@ from paceline.backend.local.launch import RankFailed
 from paceline.backend.rank.communication import Agreement, name_of
 from paceline.backend.status.rank_status import Vote
 from paceline.backend.status.status_board import StatusBoard
-from paceline.backend.training.run import train
-from paceline.backend.transports.inbox import Claim, ThreadedInbox
+from paceline.backend.training import train
+from paceline.backend.transports.messages import Claim, ThreadedInbox
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost

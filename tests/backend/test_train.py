@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.records import Run, store
 from paceline.records.figures import ACTIVITIES
 from paceline.records.summary import StepTime, Summary

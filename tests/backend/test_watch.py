@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.cli.app import app
 from paceline.records.store import read_run
 from paceline.reports.watching import predict_runs

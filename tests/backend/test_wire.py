@@ -16,7 +16,7 @@ from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, GradientResult, Null, Rank, Step, Weights
-from paceline.backend.transports import serialization
+from paceline.backend.transports import messages
 from paceline.backend.transports.collectives import tensor_of
 from paceline.testing.contract.programs import ContractProgram, vector
 from tests.backend.jobs import run_for_real
@@ -30,7 +30,7 @@ def arrays() -> st.SearchStrategy[Any]:
     return st.one_of(*(hnp.arrays(dtype, hnp.array_shapes(max_dims=2, min_side=0, max_side=9)) for dtype in DTYPES))
 
 
-def messages() -> st.SearchStrategy[Any]:
+def values() -> st.SearchStrategy[Any]:
     plain = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=9))
     leaves = st.one_of(
         plain,
@@ -67,18 +67,18 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@given(message=messages(), slack=st.integers(0, 40))
+@given(message=values(), slack=st.integers(0, 40))
 def test_a_message_comes_back_equal_from_a_buffer_that_may_be_longer(message: Any, slack: int) -> None:
-    data = serialization.encode(message).numpy()
-    assert same(serialization.decode(np.concatenate([data, np.full(slack, 255, np.uint8)])), message)
+    data = messages.encode(message).numpy()
+    assert same(messages.decode(np.concatenate([data, np.full(slack, 255, np.uint8)])), message)
 
 
-@given(message=messages(), capacity=st.integers(1, 200))
+@given(message=values(), capacity=st.integers(1, 200))
 def test_chunks_fit_and_make_up_the_message(message: Any, capacity: int) -> None:
     """Each arrives in a buffer of that capacity; behind the last one are the bytes of earlier ones."""
-    chunks = [chunk.numpy() for chunk in serialization.chunks(serialization.encode(message), capacity)]
+    chunks = [chunk.numpy() for chunk in messages.chunks(messages.encode(message), capacity)]
     assert all(0 < len(chunk) <= capacity for chunk in chunks)
-    assembly = serialization.Assembly()
+    assembly = messages.Assembly()
     for number, chunk in enumerate(chunks, 1):
         assert not assembly.whole, f"whole after {number - 1} of {len(chunks)}"
         assembly.take(np.concatenate([chunk, np.full(capacity - len(chunk), 255, np.uint8)]))
@@ -89,9 +89,9 @@ def test_chunks_fit_and_make_up_the_message(message: Any, capacity: int) -> None
 def test_a_message_is_the_value_of_the_moment_and_its_own(make: Any) -> None:
     """The vector of the sender does not remain in memory, and two reads do not share one."""
     value = make()
-    data = serialization.encode(value).numpy()
+    data = messages.encode(value).numpy()
     value[0] = 7.0
-    first, second = serialization.decode(data), serialization.decode(data)
+    first, second = messages.decode(data), messages.decode(data)
     first[1] = 9.0
     assert second.tolist() == [0.0, 1.0, 2.0, 3.0]
 
@@ -99,7 +99,7 @@ def test_a_message_is_the_value_of_the_moment_and_its_own(make: Any) -> None:
 def test_views_and_strides_are_sent_as_what_they_show() -> None:
     grid = np.arange(12.0).reshape(3, 4)
     sent = (grid[:, 1], grid.T, torch.from_numpy(grid)[:, ::2], torch.ones(3, requires_grad=True) * 2)
-    column, turned, every_other, grown = serialization.decode(serialization.encode(sent).numpy())
+    column, turned, every_other, grown = messages.decode(messages.encode(sent).numpy())
     np.testing.assert_array_equal(column, grid[:, 1])
     np.testing.assert_array_equal(turned, grid.T)
     np.testing.assert_array_equal(every_other.numpy(), grid[:, ::2])
@@ -108,7 +108,7 @@ def test_views_and_strides_are_sent_as_what_they_show() -> None:
 
 def test_what_programs_send_keeps_its_fields() -> None:
     origin = GradientResult(torch.ones(3), 4, 0.5, 32, Rank(2), 9, 0.01).contribution()
-    assert serialization.decode(serialization.encode(origin).numpy()) == Contribution(Rank(2), 9, 4, 32)
+    assert messages.decode(messages.encode(origin).numpy()) == Contribution(Rank(2), 9, 4, 32)
 
 
 # --- through the transport -------------------------------------------------------------------------------------------
@@ -160,9 +160,9 @@ def test_a_rank_may_send_to_itself() -> None:
 
 def test_a_null_vector_travels_in_its_full_size() -> None:
     vector = Null(1000)
-    data = serialization.encode(vector)
+    data = messages.encode(vector)
     assert len(data) >= vector.nbytes
-    assert serialization.decode(data.numpy()) == vector
+    assert messages.decode(data.numpy()) == vector
 
 
 @pytest.mark.parametrize("item_bytes", [1, 2, 4, 8])

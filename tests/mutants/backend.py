@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 TRANSPORTS = (
     Mutant(
         name="empty-vector-awaited",
-        file="backend/transports/serialization.py",
+        file="backend/transports/messages.py",
         old="yield from (buffer for buffer in buffers if len(buffer))",
         new="yield from buffers",
         bug="A message with an empty vector waits for one more piece, which belongs to the next message.",
@@ -15,7 +15,7 @@ TRANSPORTS = (
     ),
     Mutant(
         name="null-without-weight",
-        file="backend/transports/serialization.py",
+        file="backend/transports/messages.py",
         old="np.zeros(value.nbytes, np.uint8)",
         new="np.zeros(value.count, np.uint8)",
         bug="Vectors that stand for their size alone travel with a byte for each number.",
@@ -39,7 +39,7 @@ TRANSPORTS = (
     ),
     Mutant(
         name="mail-in-order-of-arrival",
-        file="backend/transports/inbox.py",
+        file="backend/transports/messages.py",
         old="self._messages.sort_in(envelope)",
         new="self._messages.put(envelope)",
         bug="Messages are heard in the order of their arrival, not of their sending.",
@@ -47,7 +47,7 @@ TRANSPORTS = (
     ),
     Mutant(
         name="shared-integers-mean",
-        file="backend/transports/channel.py",
+        file="backend/transports/shared_collectives.py",
         old="whole = 1 if total.is_floating_point() else divisor",
         new="whole = 1",
         bug="The mean of whole numbers is divided in place, as if they were floating-point numbers.",
@@ -55,7 +55,7 @@ TRANSPORTS = (
     ),
     Mutant(
         name="shared-equal-pieces",
-        file="backend/transports/channel.py",
+        file="backend/transports/shared_collectives.py",
         old="start = sum(map(len, shares[: self._me]))",
         new="start = self._me * len(shares[self._me])",
         bug="A member adds up the wrong numbers where the vector does not divide evenly among the members.",
@@ -63,7 +63,7 @@ TRANSPORTS = (
     ),
     Mutant(
         name="shared-length-unchecked",
-        file="backend/transports/channel.py",
+        file="backend/transports/shared_collectives.py",
         old="return len(value) << 8 | FORMS[value.dtype]",
         new="return FORMS[value.dtype]",
         bug="Members of a shared collective may give vectors of different lengths.",
@@ -71,7 +71,7 @@ TRANSPORTS = (
     ),
     Mutant(
         name="shared-buffer-reused",
-        file="backend/transports/channel.py",
+        file="backend/transports/shared_collectives.py",
         old="        self._await(self._everyone)  # all members have read the previous content of this buffer\n",
         new="",
         bug="A member writes its next piece while others still read the one before from the same buffer.",
@@ -147,7 +147,7 @@ CHECKPOINTS = (
     ),
     Mutant(
         name="resume-forgets-age",
-        file="backend/rank/weights_owner.py",
+        file="backend/rank/interpreter.py",
         old="self.logs[self.station.me.rank].age = age",
         new="self.logs[self.station.me.rank].age = 0",
         bug="After a resume local staleness counts from 0 although the checkpoint was made within a round.",
@@ -158,7 +158,7 @@ CHECKPOINTS = (
 STATUS = (
     Mutant(
         name="leases-beyond-budget",
-        file="backend/status/leases.py",
+        file="backend/multihost/host_sync.py",
         old="over = max(self._taken - self._limit, 0)",
         new="over = 0",
         bug="The last host is granted steps that the budget does not have.",
@@ -166,7 +166,7 @@ STATUS = (
     ),
     Mutant(
         name="lease-closed-behind-others",
-        file="backend/status/leases.py",
+        file="backend/multihost/host_sync.py",
         old='wanted := f"{steps} {why}"',
         new='wanted := f"{reached} {why}"',
         bug="A host that ends the run closes the lease at its own step, which others may have passed.",
@@ -201,7 +201,7 @@ STATUS = (
 SUPERVISION = (
     Mutant(
         name="silence-without-waiters",
-        file="backend/supervision/liveness.py",
+        file="backend/supervision/monitors.py",
         old="waited = any(states[one] in (*WAITING, RankState.CONNECTING) for one in late)",
         new="waited = True",
         bug="A rank that works without a sign of life is killed although no other rank waits for it.",
@@ -209,7 +209,7 @@ SUPERVISION = (
     ),
     Mutant(
         name="waiting-rank-seems-alive",
-        file="backend/supervision/liveness.py",
+        file="backend/supervision/monitors.py",
         old="(not waits and at_work(last, used_s, runs, now))",
         new="at_work(last, used_s, runs, now)",
         bug="A rank that waits by looking again and again counts as active, so the others are never silent.",

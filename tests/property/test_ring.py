@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.mail import Envelope
-from paceline.backend.transports import serialization
-from paceline.backend.transports.inbox import Claim, ThreadedInbox
+from paceline.backend.transports import messages
 from paceline.backend.transports.mailbox import COUNTS_BYTES, Mailbox, Ring, mailbox_bytes
+from paceline.backend.transports.messages import Claim, ThreadedInbox
 from tests.thorough import examples
 
 MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=60)
@@ -91,8 +91,8 @@ def test_messages_of_any_size_arrive_whole_and_in_order(sent: list[tuple[int, in
 
 @given(sizes=st.lists(st.integers(1, 60), min_size=1), message=st.lists(st.integers(0, 255), max_size=30))
 def test_a_message_is_put_together_from_any_pieces(sizes: list[int], message: list[int]) -> None:
-    data = serialization.encode((np.array(message, np.uint8), "end")).numpy()
-    assembly, at, turn = serialization.Assembly(), 0, 0
+    data = messages.encode((np.array(message, np.uint8), "end")).numpy()
+    assembly, at, turn = messages.Assembly(), 0, 0
     while at < len(data):
         assert not assembly.whole
         size = sizes[turn % len(sizes)]

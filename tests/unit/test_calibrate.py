@@ -12,8 +12,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_costs import job_of, never
 from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages
-from paceline.backend.calibration.recorded_costs import Costs, costs, pooled
-from paceline.backend.calibration.span_costs import served, started, uncovered
+from paceline.backend.calibration.recorded_costs import Costs, costs, pooled, served, started, uncovered
 from paceline.records.trace import Activity, Span
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from paceline.algorithms.core.errors import InputError, RunFailed
-from paceline.backend.calibration.readers import Readers
 from paceline.backend.calibration.storage_costs import (
     MEMORY,
     Kind,
     Probe,
+    Readers,
     Requests,
     calibrate,
     file_system,

@@ -26,11 +26,10 @@ from paceline.algorithms.core.values import Contribution, Null, Rank, Weights
 from paceline.algorithms.methods.delayed import Delayed
 from paceline.algorithms.methods.layerwise import Flight
 from paceline.algorithms.runtime.handles import Promise, answered
-from paceline.backend.posix.restricted_pickle import Restricted
-from paceline.backend.rank.checkpoint import Checkpoint, Mark, Part, Saving, find_last, record_of, steps_in
+from paceline.backend.rank.checkpoint import Checkpoint, Mark, Part, Restricted, Saving, find_last, record_of, steps_in
 from paceline.backend.rank.checkpoint_parts import read_part, write_part
-from paceline.backend.rank.handles import RankHandles
-from paceline.backend.training.resume import differences, plan_of, resume_point, saving_of
+from paceline.backend.rank.communication import RankHandles
+from paceline.backend.training import differences, plan_of, resume_point, saving_of
 from paceline.cli.app import app
 from paceline.cli.options import EXIT_INPUT
 from paceline.records.learned import Kept, Learned

@@ -57,7 +57,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
     made = Engines(simulate=simulated, train=measured, dry_run=lambda _: [], probe=lambda *_, **__: PROFILE)
     for module, name in (
         ("simulator.runs.run", "simulate"),
-        ("backend.training.run", "train"),
+        ("backend.training", "train"),
         ("simulator.runs.dry_run", "dry_run"),
         ("backend.calibration.message_costs", "probe"),
         ("backend.calibration.gradient_costs", "gradient_times"),

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from paceline.backend.machine_checks import checks as all_checks
-from paceline.backend.machine_checks import hardware, libraries, programs
-from paceline.backend.machine_checks.result import MachineCheck
+from paceline.backend import machine_checks
+from paceline.backend.machine_checks import MachineCheck
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.cli.app import app
 
@@ -35,33 +34,33 @@ def test_a_required_part_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyP
         name="torch", status="missing", found="no", needed_for="all", remedy="pip install torch", required=True
     )
     optional = MachineCheck(name="MPI", status="missing", found="no [b]", needed_for="mpirun", remedy="apt install m")
-    monkeypatch.setattr(all_checks, "CHECKS", (lambda: missing, lambda: [optional]))
+    monkeypatch.setattr(machine_checks, "CHECKS", (lambda: missing, lambda: [optional]))
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1
     for part in ("train and compare cannot work without: torch.", "pip install torch", "no [b]", "apt install m"):
         assert part in result.stdout
-    monkeypatch.setattr(all_checks, "CHECKS", (lambda: optional,))
+    monkeypatch.setattr(machine_checks, "CHECKS", (lambda: optional,))
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 0 and "simulate, train and compare work here" in result.stdout
 
 
 def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert programs.mpi().status == "missing" and "mpirun or mpiexec" in programs.mpi().found
+    assert machine_checks.mpi().status == "missing" and "mpirun or mpiexec" in machine_checks.mpi().found
     program = tmp_path / "mpiexec"
     program.write_text("#!/bin/sh\necho; echo mpi 4.1\n")
     program.chmod(0o755)
-    assert (programs.mpi().status, programs.mpi().found) == ("ok", f"mpi 4.1 ({program})")
+    assert (machine_checks.mpi().status, machine_checks.mpi().found) == ("ok", f"mpi 4.1 ({program})")
     program.write_text("#!/bin/sh\necho no library >&2; exit 127\n")
-    assert programs.mpi().found == f"{program}, which does not run: no library"
+    assert machine_checks.mpi().found == f"{program}, which does not run: no library"
 
 
 def test_networks_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(parts: object) -> None:
         raise NoHosts("needs root")
 
-    monkeypatch.setattr(programs, "namespaces", refuse)
-    first, second = programs.network()
+    monkeypatch.setattr(machine_checks, "namespaces", refuse)
+    first, second = machine_checks.network()
     assert (first.status, first.found) == ("missing", "needs root")
     assert second.status == "missing" and "--privileged" in second.remedy
 
@@ -73,20 +72,20 @@ def test_traffic_control(fails: tuple[str, ...], status: str, monkeypatch: pytes
             raise NoHosts(f"{command} fails")
         return ""
 
-    monkeypatch.setattr(programs, "run_ip", run_ip)
-    assert programs._traffic_control("here").status == status
+    monkeypatch.setattr(machine_checks, "run_ip", run_ip)
+    assert machine_checks._traffic_control("here").status == status
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {"cores": 1, "processor": "one", "memory_bytes": 2**30}
-    monkeypatch.setattr(hardware, "machine_facts", lambda: facts)
-    assert [hardware.cores().status, hardware.memory().status] == ["limited", "limited"]
-    monkeypatch.setattr(hardware, "LEAST_SHARED_BYTES", 2**60)
-    assert hardware.shared_memory().status == "limited" and hardware.shared_memory().remedy
+    monkeypatch.setattr(machine_checks, "machine_facts", lambda: facts)
+    assert [machine_checks.cores().status, machine_checks.memory().status] == ["limited", "limited"]
+    monkeypatch.setattr(machine_checks, "LEAST_SHARED_BYTES", 2**60)
+    assert machine_checks.shared_memory().status == "limited" and machine_checks.shared_memory().remedy
 
 
 def test_optional_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libraries, "find_spec", {}.get)
-    remedies = {one.name: one.remedy for one in libraries.packages()}
+    monkeypatch.setattr(machine_checks, "find_spec", {}.get)
+    remedies = {one.name: one.remedy for one in machine_checks.packages()}
     assert remedies["tensorboardX"] == "pip install 'paceline[tensorboard]'"
-    assert {one.status for one in libraries.packages()} == {"missing"}
+    assert {one.status for one in machine_checks.packages()} == {"missing"}

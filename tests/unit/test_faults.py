@@ -14,7 +14,7 @@ from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Cancel, Gradient, Load, NextStep, Receive, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank
-from paceline.backend.training.run import train
+from paceline.backend.training import train
 from paceline.records import Run
 from paceline.reports.comparison.compare import compare
 from paceline.reports.comparison.prediction_errors import together

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paceline.backend.posix import run_folders
-from paceline.backend.posix.host_lock import takes
+from paceline.backend.posix.processes import takes
 from paceline.backend.posix.waits import wait_until
 
 

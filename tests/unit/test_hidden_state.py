@@ -27,7 +27,7 @@ from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Stop, dismiss, server_of
 from paceline.algorithms.methods.survivors import LivingWorkers
-from paceline.backend.transports.launch_environment import RefusedElsewhere
+from paceline.backend.transports.launchers import RefusedElsewhere
 from paceline.checking import hidden_state as module
 from paceline.checking import small_runs
 from paceline.checking.anyorder import AnyOrder

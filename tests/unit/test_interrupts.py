@@ -55,7 +55,7 @@ def test_after_the_command_has_ended(sent: str) -> None:
     ("verb", "where"),
     [
         ("simulate", "paceline.simulator.runs.run.simulate"),
-        ("train", "paceline.backend.training.run.train"),
+        ("train", "paceline.backend.training.train"),
         ("compare", "paceline.reports.comparison.compare.compare"),
     ],
 )
@@ -86,7 +86,7 @@ def test_between_runs_what_is_stored_is_said(
     ("verb", "where"),
     [
         ("simulate", "paceline.simulator.runs.run.simulate"),
-        ("train", "paceline.backend.training.run.train"),
+        ("train", "paceline.backend.training.train"),
         ("compare", "paceline.reports.comparison.compare.compare"),
     ],
 )

@@ -9,9 +9,9 @@ import pytest
 import torch.distributed as dist
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.status import leases
-from paceline.backend.status.leases import Bound, Lease, Shares, StepGrants
-from paceline.backend.status.status_board import StatusBoard
+from paceline.backend.multihost import host_sync
+from paceline.backend.multihost.host_sync import Lease, Shares
+from paceline.backend.status.status_board import Bound, StatusBoard
 
 BOTH = [Rank(0), Rank(1)]
 NEVER = 2**63 - 1
@@ -23,7 +23,7 @@ def boards(folder: Path, kind: type[Lease | Shares], limit: int) -> list[StatusB
     made = []
     for host in range(2):
         (folder / str(host)).mkdir()
-        grants: StepGrants = Lease(store, limit) if kind is Lease else Shares(store, limit, 2)
+        grants = Lease(store, limit) if kind is Lease else Shares(store, limit, 2)
         made.append(
             StatusBoard(2, BOTH, limit=limit, together=kind is Shares, folder=folder / str(host), grants=grants)
         )
@@ -42,7 +42,7 @@ def test_everybody_stops_at_the_same_step(tmp_path: Path) -> None:
     assert taken(behind, Rank(1), 5) == 5
     behind.stop("accuracy")
     ends = [taken(ahead, Rank(0), 10_000), taken(behind, Rank(1), 10_000)]
-    assert ends[0] == ends[1] and 37 <= ends[0] <= 37 + leases.MOST
+    assert ends[0] == ends[1] and 37 <= ends[0] <= 37 + host_sync.MOST
     assert (ahead.stop_reason, behind.stop_reason) == ("accuracy", "accuracy")
 
 
@@ -84,7 +84,7 @@ def test_the_budget_is_never_overdrawn(tmp_path: Path, kind: type[Lease | Shares
 
 def test_a_host_gets_less_and_less_towards_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """However fast it is: steps that it takes in advance are not available to other hosts."""
-    monkeypatch.setattr(leases, "AHEAD_S", 1e9)
+    monkeypatch.setattr(host_sync, "AHEAD_S", 1e9)
     shares = Shares(dist.HashStore(), 100, 2)  # type: ignore[attr-defined]
     given = [steps for _ in range(100) if (steps := shares.extend(0).steps)]
     assert max(given) <= 100 // 8 and given[-1] == 1 and sum(given) == 100

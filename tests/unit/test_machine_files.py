@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from paceline import simulate
 from paceline.algorithms.core.errors import InputError
-from paceline.backend.calibration.several_models import joined
+from paceline.backend.calibration.calibrate import joined
 from paceline.cli.app import app
 from paceline.cli.machine_commands import batches_of
 from paceline.scenarios import load

@@ -5,8 +5,7 @@ from __future__ import annotations
 from paceline.algorithms.core.values import Rank
 from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.status_board import StatusBoard
-from paceline.backend.supervision.liveness import hung
-from paceline.backend.supervision.monitors import DeadlockMonitor
+from paceline.backend.supervision.monitors import DeadlockMonitor, hung
 
 TIMEOUT_S = 60.0
 

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.status.board_layout import TEXT, VOTES
-from paceline.backend.status.rank_status import RankState, StatusValues, Vote
+from paceline.backend.status.rank_status import TEXT, VOTES, RankState, StatusValues, Vote
 from paceline.backend.status.status_board import RunState, StatusBoard
 
 ALL = [Rank(0), Rank(1), Rank(2)]

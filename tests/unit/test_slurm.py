@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paceline.backend.training.slurm import script
+from paceline.backend.transports.launchers import script
 from paceline.scenarios import load
 
 

@@ -1,4 +1,0 @@
-"""Real runs of a scenario: start, checkpoint, resume, and the Slurm script.
-
-Read `run` first, which defines `train`.
-"""
