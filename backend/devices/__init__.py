@@ -1,4 +1,4 @@
-"""The devices of ranks: CPU cores or a GPU, core affinity, and the check for NaN.
+"""The devices of ranks: CPU cores or a GPU, and core affinity.
 
 Read `accelerator` first, then `cpu_affinity`.
 """

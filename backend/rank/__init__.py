@@ -1,4 +1,4 @@
 """One rank's process: it runs the program and performs its operations.
 
-Read `interpreter` first, then `handles` and `communication`.
+Read `interpreter` first, then `communication`.
 """

@@ -1,4 +1,4 @@
 """Supervises the ranks of a run: detects dead, stopped and hung processes, and collects the ranks' records.
 
-Read `supervisor` first, then `liveness`.
+Read `supervisor` first, then `monitors`.
 """

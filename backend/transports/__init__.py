@@ -1,4 +1,4 @@
 """Messages and collectives between ranks: through shared memory inside a host, by gloo or NCCL between hosts.
 
-Read `mail` first (messages), then `collectives` and `channel`.
+Read `mail` first (messages), then `shared_collectives` and `collectives`.
 """
