@@ -1,4 +1,4 @@
-"""Compares gradients computed together and one by one: the data behind the size rule of docs/learning.md.
+"""Compares gradients computed together and one by one: the data behind the size rule of docs/workloads.md.
 
     python benchmarks/together.py
     python benchmarks/together.py --batches 32 --turns 9

@@ -23,7 +23,7 @@ Kind = Literal["full", "sampled", "summary"]
 Choice = Literal["auto", "full", "sampled", "summary"]
 FULL_STEPS = 200_000
 """`auto` keeps full records up to this number of worker steps; DERIVED: about 1 GB, at 3 to 6 kB each (measured,
-see docs/records-at-scale.md)"""
+see docs/runs.md)"""
 KEPT_STEPS = {"sampled": 10_000, "summary": 4_000}
 """worker steps whose spans are kept, unless `LEAST_RANKS` have more; DERIVED: at most 60 MB and 24 MB at 6 kB each"""
 LEAST_RANKS, MOST_RANKS = 4, {"sampled": 64, "summary": 16}

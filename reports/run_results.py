@@ -161,7 +161,7 @@ def simulate(
         progress: called with the algorithm and the completed share of all runs.
         records: which spans and updates are kept, instead of the scenario's `records`.
         keep: called with each run when it ends, to store it; returns the stored run.
-        engine: the interpreter: `events`, `cohort`, or the fastest that can do the run; see docs/large-runs.md.
+        engine: the interpreter: `events`, `cohort`, or the fastest that can do the run; see docs/runs.md.
 
     Returns:
         The runs, one for each algorithm and seed.

@@ -14,7 +14,7 @@ from paceline.cli.app import app
 HEAD = """# Commands
 
 Every command with its arguments and options, generated from the program itself. `paceline COMMAND --help` prints the
-same. [Getting started](../getting-started.md) shows the commands at work.
+same. The [tutorial](../tutorial.md) shows the commands at work.
 
 Exit status: 0 success, 1 the run failed, 2 the input was wrong, 130 interrupted. Standard output holds the results,
 with `--json` as one document; progress and notes go to standard error.

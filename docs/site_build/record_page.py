@@ -1,6 +1,6 @@
 """The page of the record format: every table with its columns and types, and every key of run.json.
 
-Names and types come from the code, meanings of keys from the tables of docs/guide.md, and those of columns from here.
+Names and types come from the code, meanings of keys from the tables of docs/runs.md, and those of columns from here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ How tables, charts and sentences name the figures of a summary, and those that a
 significant digits in every output; a column of a data frame or CSV file has the key with `_` in place of the point.
 
 """
-GUIDE = Path(__file__).parents[1] / "guide.md"
+RUNS = Path(__file__).parents[1] / "runs.md"
 HEAD = """# Record format
 
 What a run leaves behind, simulated or measured; generated from the code. Tables are Parquet files, read with
 `pandas.read_parquet` or through [`Run.tables`](api/paceline.records.md). Times are seconds of the run's own clock.
-[The guide](../guide.md#what-a-run-leaves-behind) explains how to read them.
+[What a run stores](../runs.md) explains how to read them.
 
 ## Files
 """
@@ -76,15 +76,15 @@ COLUMNS = {
 
 def page() -> str:
     """Returns the page."""
-    guide = GUIDE.read_text(encoding="utf-8")
-    parts = [HEAD, _rows(guide, "file | holds", ["file", "holds"]), "\n## Tables\n"]
+    text = RUNS.read_text(encoding="utf-8")
+    parts = [HEAD, _rows(text, "file | holds", ["file", "holds"]), "\n## Tables\n"]
     for name, schema in SCHEMAS.items():
         always = " Stored only if it has rows." if name in OPTIONAL else ""
         rows = [[f"`{column.name}`", str(column.type), COLUMNS[column.name]] for column in schema]
         parts.append(f"\n### {name}\n\n`{name}.parquet`.{always}\n\n" + table(["column", "type", "meaning"], rows))
-    parts += ["\n## run.json\n\n", _rows(guide, "key of run.json | holds", ["key", "holds"])]
+    parts += ["\n## run.json\n\n", _rows(text, "key of run.json | holds", ["key", "holds"])]
     types = {name: _type(kind) for name, kind in Summary.__annotations__.items()}
-    rows = [[f"`{key}`", types[key], words] for key, words in _cells(guide, "key of the summary | holds")]
+    rows = [[f"`{key}`", types[key], words] for key, words in _cells(text, "key of the summary | holds")]
     parts += ["\n## Summary\n\nThe key `summary` of run.json.\n\n", table(["key", "type", "holds"], rows)]
     rows = [
         [f"`{figure.key}`", figure.label, figure.unit.axis, figure.meaning]
@@ -101,13 +101,13 @@ def _type(annotation: object) -> str:
     return re.sub(r"\w+\.", "", text).replace(" | None", " or null").replace("'", "")
 
 
-def _rows(guide: str, head: str, titles: list[str]) -> str:
-    return "\n" + table(titles, ([f"`{key}`" if "`" not in key else key, words] for key, words in _cells(guide, head)))
+def _rows(text: str, head: str, titles: list[str]) -> str:
+    return "\n" + table(titles, ([f"`{key}`" if "`" not in key else key, words] for key, words in _cells(text, head)))
 
 
-def _cells(guide: str, head: str) -> list[tuple[str, str]]:
-    """Returns the two columns of a table of the guide; links lead from the folder `reference/`."""
-    lines = guide[guide.index(f"| {head} |") :].split("\n\n", maxsplit=1)[0].splitlines()[2:]
+def _cells(text: str, head: str) -> list[tuple[str, str]]:
+    """Returns the two columns of a table of the page; links lead from the folder `reference/`."""
+    lines = text[text.index(f"| {head} |") :].split("\n\n", maxsplit=1)[0].splitlines()[2:]
     found = []
     for line in lines:
         key, words = line.strip("|").split("|", 1)

@@ -19,7 +19,7 @@ from tests.unit.test_docs import ROOT, blocks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
-STUDIES = sorted(set((ROOT / "docs/studies").glob("*.md")) - {ROOT / "docs/studies/index.md"})
+STUDIES = sorted((ROOT / "docs/studies").glob("*.md"))
 NAMED = re.compile(r"^```(?:yaml|python)\n(# ([\w.-]+)\n.*?)^```$", re.MULTILINE | re.DOTALL)
 REAL = ("train", "compare", "calibrate")
 """commands that start processes; those of the tutorial run in `make test-all`, and everywhere they are parsed"""

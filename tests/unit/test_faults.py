@@ -251,10 +251,10 @@ def test_a_cancelled_gradient_frees_its_device_at_once() -> None:
 
 def test_the_pages_scenario_is_right_and_its_keys_are_the_schemas() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    shown, deaths = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    shown, deaths, _ = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     scenario = load(shown)
     assert load(scenario.dump()) == scenario
     assert load(scenario.dump() | yaml.safe_load(deaths)).cluster.deaths
-    figures = set(re.findall(r"^\| `(\w+)` \|", text.partition("## What a run says")[2], re.MULTILINE))
+    figures = set(re.findall(r"^\| `(\w+)` \|", text.partition("## What a run says")[2].partition("\n##")[0], re.MULTILINE))
     (run,) = simulate(four("cluster.crashes={mtbf: 1 h}"))
     assert figures == set(told(run))

@@ -389,7 +389,7 @@ def test_curves_of_different_operations_are_not_mixed() -> None:
 
 
 def test_the_example_of_the_page_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs/importing-measurements.md").read_text(encoding="utf-8")
-    example = doctest.DocTestParser().get_doctest(page, {}, "importing-measurements", None, 0)
+    page = (Path(__file__).parents[2] / "docs/calibration.md").read_text(encoding="utf-8")
+    example = doctest.DocTestParser().get_doctest(page, {}, "calibration", None, 0)
     assert len(example.examples) == 6
     assert doctest.DocTestRunner().run(example).failed == 0

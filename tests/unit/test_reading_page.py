@@ -28,7 +28,7 @@ REAL = pytest.param("train", marks=pytest.mark.backend)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the page's scenario, in which its first command was run."""
     whole = tmp_path_factory.mktemp("page")
-    (source,) = blocks(PAGE, "yaml")
+    (source,) = (block for block in blocks(PAGE, "yaml") if block.startswith("# records.yaml\n"))
     (whole / "records.yaml").write_text(source, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(whole)

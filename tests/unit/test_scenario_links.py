@@ -133,6 +133,7 @@ def test_messages_spread_over_all_uppermost_switches(name: str, settings: dict[s
 
 def test_the_example_in_the_docs_loads() -> None:
     text = (Path(__file__).parents[2] / "docs/networks.md").read_text(encoding="utf-8")
+    text = text.partition("\n## Servers\n")[0]
     shown = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
     assert len(load(shown).cluster.network.faults) == 2
     keys = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
