@@ -469,8 +469,8 @@ def test_the_command_runs_as_a_module() -> None:
 
 # --- the page --------------------------------------------------------------------------------------------------------
 
-PAGE = (Path(__file__).parents[2] / "docs/check.md").read_text(encoding="utf-8").partition("## Output and counterexamples")[2]
-PAGE = PAGE.partition("## A guarantee of your own")[0]
+WHOLE = (Path(__file__).parents[2] / "docs/check.md").read_text(encoding="utf-8")
+PAGE = WHOLE.partition("## Output and counterexamples")[2].partition("## A guarantee of your own")[0]
 
 
 def examples(language: str) -> list[str]:

@@ -255,6 +255,7 @@ def test_the_pages_scenario_is_right_and_its_keys_are_the_schemas() -> None:
     scenario = load(shown)
     assert load(scenario.dump()) == scenario
     assert load(scenario.dump() | yaml.safe_load(deaths)).cluster.deaths
-    figures = set(re.findall(r"^\| `(\w+)` \|", text.partition("## What a run says")[2].partition("\n##")[0], re.MULTILINE))
+    section = text.partition("## What a run says")[2].partition("\n##")[0]
+    figures = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
     (run,) = simulate(four("cluster.crashes={mtbf: 1 h}"))
     assert figures == set(told(run))
