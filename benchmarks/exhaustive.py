@@ -29,14 +29,14 @@ from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.checking.check_guarantees import broken
-from paceline.checking.driver import Entry
+from paceline.checking.driver import LoggedMove
 from paceline.checking.exhaustive import explore
 from paceline.checking.small_runs import Slopes
 from paceline.records.trace import Trace
 
 BATCH = 4
-COUNT_S = 5.0
-"""how long sequences without reduction are counted, for each method and size"""
+COUNTED_SETS = 1_000_000
+"""sets of events that are examined to count sequences without reduction, for each method and size"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ def row(method: Method, workers: int, steps: int, seconds: float) -> Row | None:
         return None
     found: list[str] = []
 
-    def visit(trace: Trace, _: Sequence[Entry]) -> None:
+    def visit(trace: Trace, _: Sequence[LoggedMove]) -> None:
         found.extend(broken(job, trace, job.method.guarantees)[:1])
 
-    def failed(error: Exception, _: Sequence[Entry]) -> None:
+    def failed(error: Exception, _: Sequence[LoggedMove]) -> None:
         found.append(f"{type(error).__name__}: {error}")
 
-    orders = explore(job, visit=visit, failed=failed, seconds=seconds, count_s=COUNT_S)
+    orders = explore(job, visit=visit, failed=failed, seconds=seconds, count_sets=COUNTED_SETS)
     whole = orders.complete and orders.counted == orders.explored
     first = found[0] if found else None
     return Row(

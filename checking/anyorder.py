@@ -42,7 +42,7 @@ from paceline.algorithms.runtime.handles import Promise, named
 from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.program_errors import check_peer, check_start, unknown_operation
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
-from paceline.checking.driver import Checkpoint, Driver, LayerReady, Task, alone, backward
+from paceline.checking.driver import Driver, LaneTask, LayerReady, StoppedRun, alone, backward
 
 
 class AnyOrder(Driver):
@@ -63,7 +63,7 @@ class AnyOrder(Driver):
     (20, {0})
     """
 
-    def __init__(self, job: Job, *, deliver_at_once: bool = False, start: Checkpoint | None = None) -> None:
+    def __init__(self, job: Job, *, deliver_at_once: bool = False, start: StoppedRun | None = None) -> None:
         super().__init__(job, deliver_at_once=deliver_at_once, start=start)
         self._branches = {me.rank: Branches() for me in job.team}
         together = job.method.independent
@@ -73,7 +73,7 @@ class AnyOrder(Driver):
             for rank in job.owners:
                 self._grants.note(rank, start.states[rank].step)
 
-    def _can_go(self, task: Task) -> bool:
+    def _can_go(self, task: LaneTask) -> bool:
         match task.op:
             case AllReduce() | Reduce() | Broadcast() | AllGather() | Barrier():
                 return task.room is None
@@ -89,7 +89,7 @@ class AnyOrder(Driver):
             case _:
                 return True
 
-    def _perform(self, task: Task, op: Op[Any]) -> Any:
+    def _perform(self, task: LaneTask, op: Op[Any]) -> Any:
         match op:
             case NextStep():
                 return self._next(task, op)
@@ -133,7 +133,7 @@ class AnyOrder(Driver):
 
     # ------------------------------------------------------------------------------------------------ learning
 
-    def _next(self, task: Task, op: NextStep) -> Step | None:
+    def _next(self, task: LaneTask, op: NextStep) -> Step | None:
         self._steps[task.me.rank] = step = op.state.step
         return next_step(self.job, task.me, step, None, self._grant, self._rule.stop)
 
@@ -141,7 +141,7 @@ class AnyOrder(Driver):
         """Whether a rank that owns the weights may begin this step."""
         return self._rule.grant(rank, step)
 
-    def _gradient(self, task: Task, op: Gradient) -> GradientResult:
+    def _gradient(self, task: LaneTask, op: Gradient) -> GradientResult:
         samples = op.batch.samples
         vector, loss = self.job.learner.gradient(op.weights.vector, op.batch.data)
         weighted = samples.weighted(vector)
@@ -149,7 +149,7 @@ class AnyOrder(Driver):
             weighted, op.weights.version, loss, samples.count, task.me.rank, samples.index, busy_s=1.0
         )
 
-    def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[GradientResult], ...]:
+    def _layers(self, task: LaneTask, op: LayerGradients) -> tuple[Handle[GradientResult], ...]:
         layout = task.me.layout
         promises = [Promise(partial("the gradient of {}".format, part.name)) for part in op.parts(layout)]
         made = tuple(map(self._handles[task.me.rank].give, promises))
@@ -158,18 +158,18 @@ class AnyOrder(Driver):
 
     # ------------------------------------------------------------------------------------------------ messages
 
-    def _letter(self, task: Task, op: Receive) -> Envelope | None:
+    def _letter(self, task: LaneTask, op: Receive) -> Envelope | None:
         """Returns the message that the lane would receive now."""
         return self._mail.inboxes[task.me.rank].find(op.source, op.tag)
 
-    def _send(self, task: Task, op: Send) -> None:
+    def _send(self, task: LaneTask, op: Send) -> None:
         check_peer(op, task.me.world)
         rank = task.me.rank
         self._mail.post(Envelope(rank, op.to, op.tag, self._mail.snapshot(rank, op.value), self.now_s))
         if self.deliver_at_once:
             self._mail.deliver(rank, op.to)
 
-    def _receive(self, task: Task, op: Receive) -> Message:
+    def _receive(self, task: LaneTask, op: Receive) -> Message:
         check_peer(op, task.me.world)
         letter = self._letter(task, op)
         assert letter is not None, "a lane that receives is ready only if there is a message"
@@ -178,12 +178,12 @@ class AnyOrder(Driver):
         self._mail.inboxes[task.me.rank].remove(letter)
         return letter.message
 
-    def _read_clock(self, task: Task) -> float:
+    def _read_clock(self, task: LaneTask) -> float:
         return self.recorder.looked(task.me.rank, self.now_s)
 
     # ------------------------------------------------------------------------------------------------ lanes
 
-    def _begin_lane(self, task: Task, what: Op[Any] | Routine[Any], *, line: str | None = None) -> Handle[Any]:
+    def _begin_lane(self, task: LaneTask, what: Op[Any] | Routine[Any], *, line: str | None = None) -> Handle[Any]:
         """Starts an operation or routine in its own lane; `line` is its name if the interpreter itself starts it."""
         check_start(what)
         place = task.place
@@ -195,24 +195,24 @@ class AnyOrder(Driver):
         stream = line if begun_at is None else task.stream
         promise = Promise(lambda: named(what, place))
         handle = self._handles[task.me.rank].give(promise)
-        lane = Task(task.me, f"{name} {handle.number}", Lane(routine), line, stream, begun_at, promise)
+        lane = LaneTask(task.me, f"{name} {handle.number}", Lane(routine), line, stream, begun_at, promise)
         promise.give_up = partial(self._give_up, lane)
         self._drive(lane)
         return handle
 
-    def _give_up(self, task: Task) -> None:
+    def _give_up(self, task: LaneTask) -> None:
         """Closes a lane that has been cancelled."""
         task.lane.steps.close()
         self._tasks.remove(task)
 
-    def _wait_for(self, task: Task, op: WaitFor[Any]) -> tuple[tuple[int, Any], ...]:
+    def _wait_for(self, task: LaneTask, op: WaitFor[Any]) -> tuple[tuple[int, Any], ...]:
         handles = self._handles[task.me.rank]
         promises = handles.awaited(op.handles, op.least)
         return handles.answers(task.line, promises, op.least, self._found(task, op))
 
-    def _found(self, task: Task, op: WaitFor[Any]) -> tuple[int, ...] | None:
+    def _found(self, task: LaneTask, op: WaitFor[Any]) -> tuple[int, ...] | None:
         """Returns the indices of the handles to report as done; None for all that are done."""
         return None
 
-    def _cancel(self, task: Task, handle: Handle[Any]) -> bool:
+    def _cancel(self, task: LaneTask, handle: Handle[Any]) -> bool:
         return self._handles[task.me.rank].cancel(task.line, handle)

@@ -65,7 +65,7 @@ from paceline.records.trace import Activity, Schedule, Snapshot, Span, Trace
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class LaneTask:
     """One running lane.
 
     `stream` names the sequence that its collectives belong to: operations that a program starts directly belong to the
@@ -136,7 +136,7 @@ def backward(op: LayerGradients, layout: Layout, promises: list[Promise]) -> Pro
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class StoppedRun:
     """The state of a stopped run, from which all programs can be entered again."""
 
     states: dict[Any, Any]
@@ -149,7 +149,7 @@ class Checkpoint:
 
 @fast_constructor
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LoggedMove:
     """One line of the log: the move and, if a lane moved, its operation and answer and the step of its rank."""
 
     move: Move
@@ -164,16 +164,16 @@ class Driver(ABC):
     EVALUATED_EVERY: ClassVar[float] = 1
     """the number of updates between two evaluations of the weights being learned"""
 
-    def __init__(self, job: Job, *, deliver_at_once: bool = False, start: Checkpoint | None = None) -> None:
+    def __init__(self, job: Job, *, deliver_at_once: bool = False, start: StoppedRun | None = None) -> None:
         if job.limit is None:
             raise InputError("budget: found no number of samples; a run without a clock ends after samples only")
         self.job, self.limit = job, job.limit
         self.deliver_at_once, self.start = deliver_at_once, start
         self.recorder = Recorder(Trace(in_seconds=False))
         self.trace = self.recorder.trace
-        self.log: list[Entry] = []
+        self.log: list[LoggedMove] = []
         self._moves = 0
-        self._tasks: list[Task] = []
+        self._tasks: list[LaneTask] = []
         self._mail = Mailroom[Envelope](me.rank for me in job.team)
         self._meetings, self._cells = Meetings(), Cells()
         self._unheard = UnheardFailures()
@@ -186,14 +186,14 @@ class Driver(ABC):
         self._steps: dict[Rank, int] = {me.rank: 0 for me in job.team}
 
     @abstractmethod
-    def _can_go(self, task: Task) -> bool:
+    def _can_go(self, task: LaneTask) -> bool:
         """Whether the lane's operation can be answered now."""
 
     @abstractmethod
-    def _perform(self, task: Task, op: Op[Any]) -> Any:
+    def _perform(self, task: LaneTask, op: Op[Any]) -> Any:
         """Performs the operation and returns its answer."""
 
-    def _hear(self, task: Task, source: Rank | None) -> None:
+    def _hear(self, task: LaneTask, source: Rank | None) -> None:
         """Records the source of a received message; None for a timeout."""
         self.recorder.heard(task.me.rank, source, task.line)
 
@@ -207,7 +207,7 @@ class Driver(ABC):
         self.trace.weights = shot.vector
         self.recorder.evaluation(shot)
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: LoggedMove) -> None:
         """Records a move that has been made."""
         self._moves += 1
         self.log.append(entry)
@@ -228,12 +228,12 @@ class Driver(ABC):
         self.trace.wall_s = self.now_s
         return self.trace
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> StoppedRun:
         """Returns the checkpoint from which the programs can be entered again, once the run is over."""
         items = [item for table in self._handles.values() for item in table.items()]
         answers = {handle: promise.answer for handle, promise in items if promise.settled and not promise.cancelled}
         ages = {rank: log.age for rank, log in self._owner.logs.items()}
-        return Checkpoint(dict(self.trace.states), answers, self.trace.weights, ages)
+        return StoppedRun(dict(self.trace.states), answers, self.trace.weights, ages)
 
     def _begin(self) -> None:
         vector, start = self.job.learner.initial(), self.start
@@ -254,14 +254,14 @@ class Driver(ABC):
         """Begins the program of a rank, from the initial weights or from the checkpoint."""
         method, start = self.job.method, self.start
         state = method.begin(me, vector) if start is None else start.states[me.rank]
-        self._drive(Task(me, "main", Lane(method.enter(me, state))))
+        self._drive(LaneTask(me, "main", Lane(method.enter(me, state))))
 
-    def _drive(self, task: Task) -> None:
+    def _drive(self, task: LaneTask) -> None:
         self._tasks.append(task)
         self._tasks.sort(key=lambda other: other.me.rank)  # lanes of a rank stay in the order of their starts
         self._advance(task)
 
-    def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
+    def _advance(self, task: LaneTask, answer: Any = None, failure: BaseException | None = None) -> None:
         """Resumes the program up to its next operation, and enters the collective if it is one."""
         try:
             task.op = task.lane.advance(answer, failure)
@@ -282,14 +282,14 @@ class Driver(ABC):
         """Notes the failure of a lane that a program has started; it ends the run if no program receives it."""
         self._unheard.add(error)
 
-    def _end(self, task: Task, answer: Any = None, failure: Exception | None = None) -> None:
+    def _end(self, task: LaneTask, answer: Any = None, failure: Exception | None = None) -> None:
         self._tasks.remove(task)
         if task.promise is not None:
             task.promise.end(answer, failure)
         else:
             self.trace.states[task.me.rank] = answer
 
-    def _meet(self, task: Task, op: Collective) -> None:
+    def _meet(self, task: LaneTask, op: Collective) -> None:
         try:
             task.room = room = self._meetings.enter(task.me.rank, op, lambda: task.place, task.stream)
         except InvalidOperation as error:
@@ -311,14 +311,14 @@ class Driver(ABC):
         ]
         return lanes + mail + late
 
-    def _can_time_out(self, task: Task) -> bool:
+    def _can_time_out(self, task: LaneTask) -> bool:
         return isinstance(task.op, Receive) and task.op.timeout_s is not None and not self._can_go(task)
 
     def _make(self, move: Move) -> None:
         if move.act == "deliver":
             assert move.source is not None, "a delivery has a source"
             self._mail.deliver(move.source, move.rank)
-            self._note(Entry(move, self._steps[move.rank]))
+            self._note(LoggedMove(move, self._steps[move.rank]))
             return
         task = next(t for t in self._tasks if (t.me.rank, t.name) == (move.rank, move.lane))
         op, answer, failure = task.op, None, None
@@ -333,12 +333,12 @@ class Driver(ABC):
             raise error.at(task.standing(self._steps[move.rank])) from None
         except Exception as error:
             failure = error
-        self._note(Entry(move, self._steps[move.rank], op, answer))
+        self._note(LoggedMove(move, self._steps[move.rank], op, answer))
         if span := span_of(task, answer, self._steps[move.rank], self.now_s):
             self.recorder.span(*span)
         self._advance(task, answer, failure)
 
-    def _abandon(self, tasks: Iterable[Task]) -> None:
+    def _abandon(self, tasks: Iterable[LaneTask]) -> None:
         """Closes programs that were never started, so that Python does not warn about them."""
         for task in tasks:
             if isinstance(task.op, Start) and isinstance(task.op.what, Routine):
@@ -348,7 +348,7 @@ class Driver(ABC):
         lines = [self._line_of(task) for task in self._tasks]
         raise DeadlockError("deadlock: no rank can proceed:\n" + "\n".join(f"  {line}" for line in lines))
 
-    def _line_of(self, task: Task) -> str:
+    def _line_of(self, task: LaneTask) -> str:
         """Describes the position of a lane and what it waits for."""
         rank = task.me.rank
         return line_of(task, self._steps[rank], self._handles[rank], self._cells)
@@ -363,7 +363,7 @@ ACTIVITIES: dict[type[Op[Any]], Activity] = {
 }
 
 
-def span_of(task: Task, answer: Any, step: int, now_s: float) -> Span | None:
+def span_of(task: LaneTask, answer: Any, step: int, now_s: float) -> Span | None:
     """Returns the span of the operation that the lane has just completed; None for operations without a span."""
     op = task.op
     assert op is not None, "it was answered just now"
@@ -382,12 +382,12 @@ def span_of(task: Task, answer: Any, step: int, now_s: float) -> Span | None:
     return Span(task.me.rank, task.name, activity, None, step, start_s, now_s, size, task.ready_s, key)
 
 
-def line_of(task: Task, step: int, handles: HandleTable[Promise], cells: Cells) -> str:
+def line_of(task: LaneTask, step: int, handles: HandleTable[Promise], cells: Cells) -> str:
     """Describes a blocked lane: rank, role, program line, step and what it waits for."""
     return f"{task.standing(step)}: waits for {need_of(task, handles, cells)}"
 
 
-def need_of(task: Task, handles: HandleTable[Promise], cells: Cells) -> str:
+def need_of(task: LaneTask, handles: HandleTable[Promise], cells: Cells) -> str:
     """Describes what would let the lane continue."""
     match task.op:
         case Receive():

@@ -31,7 +31,7 @@ from paceline.algorithms.core.method import Method, Role
 from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.program import Lane, innermost
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.driver import Checkpoint, Task
+from paceline.checking.driver import LaneTask, StoppedRun
 from paceline.checking.limits import interrupted_when_stuck, limited
 from paceline.checking.moves import Adversary, Chooser, first
 from paceline.checking.small_runs import (
@@ -65,7 +65,7 @@ def run_in_parts(job: Job, stops: Sequence[int], choose: Callable[[], Chooser] =
     Returns:
         The trace of each part; the last one has the states and weights at the end of the run.
     """
-    checkpoint: Checkpoint | None = None
+    checkpoint: StoppedRun | None = None
     traces = []
     for stop in [*stops, job.limit]:
         samples = job.budget.samples if stop is None else job.samples_in(stop)
@@ -88,15 +88,15 @@ class Reentered(AnyOrder):
         self.roles = roles
         self.changed: set[str] = set()
         """local variables of programs that had another value after the program was entered again"""
-        self._entered: set[Task] = set()
+        self._entered: set[LaneTask] = set()
         """main programs that have not asked for a step since they were entered"""
 
-    def _drive(self, task: Task) -> None:
+    def _drive(self, task: LaneTask) -> None:
         if task.promise is None:
             self._entered.add(task)
         super()._drive(task)
 
-    def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
+    def _advance(self, task: LaneTask, answer: Any = None, failure: BaseException | None = None) -> None:
         super()._advance(task, answer, failure)
         if task.lane.done or not isinstance(task.op, NextStep) or task.promise is not None:
             return
@@ -105,7 +105,7 @@ class Reentered(AnyOrder):
         elif task.me.role in self.roles:
             self._enter_again(task, task.op.state)
 
-    def _enter_again(self, task: Task, state: Any) -> None:
+    def _enter_again(self, task: LaneTask, state: Any) -> None:
         old = _variables(task.lane)
         task.lane.steps.close()
         task.lane = Lane(self.job.method.enter(task.me, state))
@@ -146,12 +146,12 @@ def _all_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 STUCK_S = 20.0
-"""seconds between two looks for an operation; provenance: ours, far above the time of building a large cluster"""
+"""seconds without an operation; provenance: ours, far above the time of building a large cluster"""
 _FOUND: dict[tuple[type[Method], str], tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReentryEffect:
     """The effect of entering programs again: different weights, or an error."""
 
     away: float | None
@@ -229,14 +229,14 @@ def _search(trial: Trial, *, tensors: bool) -> Iterator[str]:
         return
 
 
-def _difference(trial: Trial, roles: Collection[Role], order: Order, end: Ended) -> Difference | None:
+def _difference(trial: Trial, roles: Collection[Role], order: Order, end: Ended) -> ReentryEffect | None:
     """Enters the programs of these roles again and returns the difference that this makes; None if there is none."""
     run, error, away = Reentered(trial.job, roles), "", None
     try:
         away = end_of(run, order()).away(end)
     except Exception as failure:  # of any kind: the program is not ours
         error = f"{type(failure).__name__}: {str(failure).partition(chr(10))[0]}"
-    return Difference(away, error, tuple(sorted(run.changed))) if error or away is not None else None
+    return ReentryEffect(away, error, tuple(sorted(run.changed))) if error or away is not None else None
 
 
 def _repeats(trial: Trial) -> bool:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from paceline.algorithms.core.errors import PacelineError
 from paceline.checking.moves import Chooser, Move
 
-STUCK_S = 5.0
-"""seconds between two looks for an operation; provenance: ours, a hundred thousand times what one takes"""
+STUCK_S, LOOKS = 5.0, 4
+"""seconds without an operation, and the looks for one in them; provenance: ours, far above what an operation takes"""
 Clock = Literal["real time", "processor time"]
 """processor time does not advance while a program sleeps, or while the process is stopped, such as in a debugger"""
 TIMERS = {
@@ -62,28 +62,30 @@ def interrupted_when_stuck(
 ) -> Iterator[None]:
     """Raises an exception in the middle of a program that goes on without an operation.
 
-    A timer looks at the operations that the runs of this process have made. If there was none between two looks, the
-    program is stuck: an operation takes microseconds. How long a run takes, on a slow or loaded machine, does not
-    matter. There is no limit outside of the main thread, because Python runs signal handlers there only.
+    A timer looks at the operations that the runs of this process have made. If there was none between several looks,
+    the program is stuck: an operation takes microseconds. How long a run takes, on a slow or loaded machine, does not
+    matter; nor does how long the process gets no processor, since that is one look. There is no limit
+    outside of the main thread, because Python runs signal handlers there only.
 
     Args:
         error: returns the exception.
         clock: of the timer; a program that sleeps is found with real time only.
-        seconds: between two looks.
+        seconds: of `LOOKS` looks.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    seen = -1
+    seen, silent = -1, 0
 
     def look(*_: Any) -> None:
-        nonlocal seen
-        if seen == MADE[0]:
+        nonlocal seen, silent
+        silent = silent + 1 if seen == MADE[0] else 0
+        if silent == LOOKS:
             raise error()
         seen = MADE[0]
 
     timer, number = TIMERS[clock]
-    handler, earlier = signal.signal(number, look), signal.setitimer(timer, seconds, seconds)
+    handler, earlier = signal.signal(number, look), signal.setitimer(timer, seconds / LOOKS, seconds / LOOKS)
     try:
         yield
     finally:

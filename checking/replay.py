@@ -37,7 +37,7 @@ from paceline.algorithms.runtime.handles import Outcome, is_partial
 from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.program_errors import InvalidOperation
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.driver import Entry, Task
+from paceline.checking.driver import LaneTask, LoggedMove
 from paceline.checking.moves import Chooser, first
 from paceline.records import Run
 from paceline.records.figures import significant
@@ -163,10 +163,10 @@ class Replay(AnyOrder):
                     )
         return trace
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: LoggedMove) -> None:
         self._moves += 1  # a log would hold every gradient of the run
 
-    def _can_go(self, task: Task) -> bool:
+    def _can_go(self, task: LaneTask) -> bool:
         """Waits for an operation only if the record says that it was done."""
         due = self._outcomes.get((task.me.rank, task.line))
         match task.op:
@@ -180,7 +180,7 @@ class Replay(AnyOrder):
             case _:
                 return super()._can_go(task)
 
-    def _next(self, task: Task, op: NextStep) -> Step | None:
+    def _next(self, task: LaneTask, op: NextStep) -> Step | None:
         step = super()._next(task, op)
         if task.me.role == self.job.method.weights_owner:
             self._progress(min(1.0, self._grants.begun / max(1, self.limit)))
@@ -193,12 +193,12 @@ class Replay(AnyOrder):
         self._grants.note(rank, step + 1)
         return step < self._taken[rank]
 
-    def _perform(self, task: Task, op: Op[Any]) -> Any:
+    def _perform(self, task: LaneTask, op: Op[Any]) -> Any:
         if isinstance(op, Access | Lock):
             raise LeftRecord(f"asks for {type(op).__name__}, whose answer is not in the record")
         return super()._perform(task, op)
 
-    def _outcome(self, task: Task, op: Op[Any], kind: type[Kind]) -> Kind:
+    def _outcome(self, task: LaneTask, op: Op[Any], kind: type[Kind]) -> Kind:
         """Returns the recorded answer of the lane's operation."""
         due = self._outcomes.get((task.me.rank, task.line))
         if not due or not isinstance(due[0], kind):
@@ -210,12 +210,12 @@ class Replay(AnyOrder):
 
     # ------------------------------------------------------------------------------------------------ messages
 
-    def _is_next(self, task: Task) -> bool:
+    def _is_next(self, task: LaneTask) -> bool:
         """Whether this lane receives the rank's next message, according to the record."""
         due = self._heard.get(task.me.rank)
         return due is not None and len(due) > 0 and due[0][1] in (None, task.line)
 
-    def _letter(self, task: Task, op: Receive) -> Envelope | None:
+    def _letter(self, task: LaneTask, op: Receive) -> Envelope | None:
         if not self._is_next(task):
             return None
         source = self._heard[task.me.rank][0][0]
@@ -223,14 +223,14 @@ class Replay(AnyOrder):
             return None
         return self._mail.inboxes[task.me.rank].find(source, op.tag)
 
-    def _hear(self, task: Task, source: Rank | None) -> None:
+    def _hear(self, task: LaneTask, source: Rank | None) -> None:
         super()._hear(task, source)
         self._heard[task.me.rank].popleft()
 
-    def _can_time_out(self, task: Task) -> bool:
+    def _can_time_out(self, task: LaneTask) -> bool:
         return self._is_next(task) and self._heard[task.me.rank][0][0] is None and super()._can_time_out(task)
 
-    def _read_clock(self, task: Task) -> float:
+    def _read_clock(self, task: LaneTask) -> float:
         times = self._now_s.get(task.me.rank)
         if not times:
             raise LeftRecord("asks for the time more often than its record says")
@@ -238,13 +238,13 @@ class Replay(AnyOrder):
 
     # ------------------------------------------------------------------------------------------------ lanes
 
-    def _begin_lane(self, task: Task, what: Op[Any] | Routine[Any], *, line: str | None = None) -> Handle[Any]:
+    def _begin_lane(self, task: LaneTask, what: Op[Any] | Routine[Any], *, line: str | None = None) -> Handle[Any]:
         handle = super()._begin_lane(task, what, line=line)
         if isinstance(what, Routine):
             self._routines.add(handle)
         return handle
 
-    def _found(self, task: Task, op: WaitFor[Any]) -> tuple[int, ...] | None:
+    def _found(self, task: LaneTask, op: WaitFor[Any]) -> tuple[int, ...] | None:
         if not is_partial(op):
             return super()._found(task, op)
         found = self._outcome(task, op, tuple)
@@ -252,7 +252,7 @@ class Replay(AnyOrder):
             raise LeftRecord(f"waits for some of {len(op.handles)} handles; its record found {found} done")
         return found
 
-    def _cancel(self, task: Task, handle: Handle[Any]) -> bool:
+    def _cancel(self, task: LaneTask, handle: Handle[Any]) -> bool:
         if self._outcome(task, Cancel(handle), bool):
             if handle in self._routines:
                 raise LeftRecord("cancels a sub-program; its progress at that time is not in the record")

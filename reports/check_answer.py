@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paceline.checking.counterexamples import Counterexample, Replayed, svg_diagram, text_diagram
+from paceline.checking.counterexamples import Counterexample, ReplayedCase, svg_diagram, text_diagram
 from paceline.checking.counterexamples.diagram import DARK, LIGHT, RULES, STYLE
 from paceline.checking.counterexamples.story import DIGITS, Story
 from paceline.records.figures import COUNT, PLAIN, SECONDS
@@ -92,7 +92,7 @@ def answer_of_check(documents: Sequence[Document], stories: Sequence[Told] = (),
     )  # fmt: skip
 
 
-def answer_of_replay(replayed: Replayed) -> Answer:
+def answer_of_replay(replayed: ReplayedCase) -> Answer:
     """Returns the answer about a counterexample that was run again: its story now, and what has changed.
 
     Its JSON document is ``{"path", "guarantee", "violated", "same", "words", "changed", "others", "story"}``.

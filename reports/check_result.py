@@ -14,8 +14,7 @@ from paceline.algorithms.core.files import write_whole
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.registry import built
 from paceline.checking.cases import Checked, Effort, Verdict, Violation, check_method, to_json
-from paceline.checking.cases.checking_methods import check_all_orders
-from paceline.checking.cases.checking_methods import Progress
+from paceline.checking.cases.checking_methods import Progress, check_all_orders
 from paceline.checking.counterexamples import save, story, svg_diagram
 from paceline.checking.defaults import (
     EVERY_ORDER_MOST,

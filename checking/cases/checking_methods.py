@@ -24,12 +24,12 @@ from paceline.checking.cases.case import Case
 from paceline.checking.cases.gradient_weights import changes_of
 from paceline.checking.cases.invariants import AFTER_DEATHS, INVARIANTS, SAME_AS, Violation, violations
 from paceline.checking.cases.performing import Outcome, TooLong, in_recorded_order, performed
-from paceline.checking.cases.random_cases import CONSERVING, Drawn, RandomCases
+from paceline.checking.cases.random_cases import CONSERVING, DrawnCase, RandomCases
 from paceline.checking.cases.shrinking import Loosely, shrunk
 from paceline.checking.cases.worst_values import STARTS, Measured, Search, measured, searches
 from paceline.checking.check_guarantees import check_of
 from paceline.checking.defaults import SCHEDULES, SEED, STEPS, WORKERS
-from paceline.checking.driver import Entry
+from paceline.checking.driver import LoggedMove
 from paceline.checking.exhaustive import Orders, explore
 from paceline.records.trace import Trace
 
@@ -206,7 +206,7 @@ def shrink_all(found: Checked, effort: Effort, progress: Progress) -> None:
         verdict.violation = shrunk(verdict.violation, effort.shrink_runs)
 
 
-def outcome_of(drawn: Drawn) -> Outcome:
+def outcome_of(drawn: DrawnCase) -> Outcome:
     """Runs a random case; the case of the outcome contains the choices that were made."""
     if drawn.choose is None:
         return performed(drawn.case)
@@ -274,8 +274,8 @@ def checked_by(outcome: Outcome, *, costly: bool) -> Iterator[str]:
             yield guarantee.slug
 
 
-COUNT_S = 10.0
-"""seconds for counting the sequences of moves without reduction"""
+COUNTED_SETS = 2_000_000
+"""sets of events that are examined to count the sequences of moves without reduction; provenance: ours, some seconds"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +345,7 @@ def _explored(
     mortal = deaths and case.job().spare > 0
     died = 0
 
-    def visit(_: Trace, log: Sequence[Entry]) -> None:
+    def visit(_: Trace, log: Sequence[LoggedMove]) -> None:
         nonlocal died
         note(found, _repeated(case, log), report, costly=False)
         for dying in _dying(case, log) if mortal else ():
@@ -353,21 +353,21 @@ def _explored(
             died += 1
         progress(f"{case.workers} workers × {case.steps} steps, {found.schedules} schedules", 0.5)
 
-    def failed(_: Exception, log: Sequence[Entry]) -> None:
+    def failed(_: Exception, log: Sequence[LoggedMove]) -> None:
         visit(Trace(), log)
 
     orders = explore(
-        case.job(), visit=visit, failed=failed, most=effort.schedules, seconds=effort.seconds, count_s=COUNT_S
+        case.job(), visit=visit, failed=failed, most=effort.schedules, seconds=effort.seconds, count_sets=COUNTED_SETS
     )
     return Explored(workers=case.workers, steps=case.steps, orders=orders, deaths=died)
 
 
-def _repeated(case: Case, log: Sequence[Entry]) -> Outcome:
+def _repeated(case: Case, log: Sequence[LoggedMove]) -> Outcome:
     """Runs a case with the moves of an earlier run, as far as they are possible; then in the simplest order."""
     return in_recorded_order(case, Loosely(entry.move for entry in log))
 
 
-def _dying(case: Case, log: Sequence[Entry]) -> Iterator[Case]:
+def _dying(case: Case, log: Sequence[LoggedMove]) -> Iterator[Case]:
     """Yields the case with the death of each worker before its first operation and after each of its operations."""
     for rank in range(case.workers):
         moves = [0, *(number + 1 for number, entry in enumerate(log) if entry.move.rank == rank)]

@@ -29,7 +29,7 @@ from paceline.algorithms.core.operations import AllReduce, NextStep, Op, Receive
 from paceline.algorithms.core.values import Rank, Weights, parts_of
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.driver import Checkpoint, Task
+from paceline.checking.driver import LaneTask, StoppedRun
 from paceline.checking.moves import Move
 
 STEPS = 2
@@ -40,7 +40,7 @@ Finding = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Observation:
+class ObservedVector:
     """A vector that a program has sent or received, and its bytes at that time."""
 
     vector: Any
@@ -51,9 +51,9 @@ class Observation:
 class Observed(AnyOrder):
     """One run of one job, as `AnyOrder`; `findings` returns what it has violated."""
 
-    def __init__(self, job: Job, start: Checkpoint | None = None) -> None:
+    def __init__(self, job: Job, start: StoppedRun | None = None) -> None:
         super().__init__(job, start=start)
-        self._observations: dict[Rank, deque[deque[Observation]]] = {
+        self._observations: dict[Rank, deque[deque[ObservedVector]]] = {
             me.rank: deque(deque() for _ in range(STEPS)) for me in job.team
         }
         self._changed: dict[str, None] = {}
@@ -78,7 +78,7 @@ class Observed(AnyOrder):
                 f"rank {room.first} at {room.place} entered {room.kind} over {room.group}; rank {missing} never did",
             )
 
-    def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
+    def _advance(self, task: LaneTask, answer: Any = None, failure: BaseException | None = None) -> None:
         if task.op is not None and isinstance(task.op, (Receive, *COLLECTIVES)) and not _donates(task.op):
             self._observe(task.me.rank, task.op, answer, task, "received from")
         if isinstance(task.op, RecordUpdate) and task.op.advance and task.op.layer is None and failure is None:
@@ -98,7 +98,7 @@ class Observed(AnyOrder):
             value = op.weights if isinstance(op, RecordUpdate) else getattr(op, "value", None)
             self._observe(rank, op, value, task, "gave to")
 
-    def _check_newest(self, rank: Rank, op: Send, task: Task) -> None:
+    def _check_newest(self, rank: Rank, op: Send, task: LaneTask) -> None:
         """Compares the weights that a server sends with those of its last update: their version, and if whole, all."""
         if (newest := self._newest.get(rank)) is None:
             return
@@ -114,10 +114,10 @@ class Observed(AnyOrder):
                     f"{newest.version}, as which it sent them"
                 ] = None
 
-    def _observe(self, rank: Rank, op: Op[Any], value: Any, task: Task, how: str) -> None:
+    def _observe(self, rank: Rank, op: Op[Any], value: Any, task: LaneTask, how: str) -> None:
         for vector in vectors_in(value):
             words = f"rank {rank} {how} {type(op).__name__} at {task.place}"
-            self._observations[rank][-1].append(Observation(vector, vector.tobytes(), words))
+            self._observations[rank][-1].append(ObservedVector(vector, vector.tobytes(), words))
 
     def _compare(self, rank: Rank, place: str) -> None:
         for step in self._observations[rank]:
@@ -160,7 +160,7 @@ class WithDeaths(Observed):
         start: as in `AnyOrder`.
     """
 
-    def __init__(self, job: Job, deaths: Sequence[tuple[int, int]], start: Checkpoint | None = None) -> None:
+    def __init__(self, job: Job, deaths: Sequence[tuple[int, int]], start: StoppedRun | None = None) -> None:
         super().__init__(job, start)
         self._to_die = sorted(deaths, key=lambda death: death[1])
         self._dead: set[Rank] = set()
@@ -186,7 +186,7 @@ class WithDeaths(Observed):
             task.lane.steps.close()
             self._tasks.remove(task)
 
-    def _failed_peer(self, task: Task) -> Rank | None:
+    def _failed_peer(self, task: LaneTask) -> Rank | None:
         """Returns the dead rank because of which the lane's operation fails; None if it does not fail now."""
         op = task.op
         if isinstance(op, COLLECTIVES):
@@ -196,10 +196,10 @@ class WithDeaths(Observed):
             return None
         return self._mail.failed_peer(task.me.rank, op.source)
 
-    def _can_go(self, task: Task) -> bool:
+    def _can_go(self, task: LaneTask) -> bool:
         return super()._can_go(task) or self._failed_peer(task) is not None
 
-    def _perform(self, task: Task, op: Op[Any]) -> Any:
+    def _perform(self, task: LaneTask, op: Op[Any]) -> Any:
         dead = self._failed_peer(task)
         if dead is None:
             return super()._perform(task, op)
@@ -212,6 +212,6 @@ class WithDeaths(Observed):
         if not isinstance(error, PeerFailed):
             super()._lane_failed(error)
 
-    def _send(self, task: Task, op: Send) -> None:
+    def _send(self, task: LaneTask, op: Send) -> None:
         if op.to not in self._dead:
             super()._send(task, op)

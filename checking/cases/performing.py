@@ -20,7 +20,7 @@ from paceline.checking.cases.case import Case, Times
 from paceline.checking.cases.observed import Finding, Observed, WithDeaths
 from paceline.checking.cases.purity import outside_of
 from paceline.checking.check_guarantees import KeptResults
-from paceline.checking.driver import Checkpoint, Driver, Entry
+from paceline.checking.driver import Driver, LoggedMove, StoppedRun
 from paceline.checking.limits import MADE, STUCK_S, DoesNotEnd, interrupted_when_stuck, limited
 from paceline.checking.moves import Adversary, Chooser, Move, Noted, RoundRobin, Shuffled
 from paceline.checking.small_runs import ended
@@ -47,7 +47,7 @@ class Outcome:
     case: Case
     job: Job
     trace: Trace
-    log: tuple[Entry, ...] = ()
+    log: tuple[LoggedMove, ...] = ()
     error: Exception | None = None
     findings: tuple[Finding, ...] = ()
     """violated invariants that the run itself has found; the trace does not show them"""
@@ -73,7 +73,7 @@ def interrupted_if_stuck() -> AbstractContextManager[None]:
 __all__ = ["Chosen", "Outcome", "append", "in_any_order", "in_recorded_order", "performed"]
 
 
-Kind = Callable[[Job, Checkpoint | None], Observed]
+Kind = Callable[[Job, StoppedRun | None], Observed]
 """makes the run of a job without deaths, from a checkpoint if there is one"""
 
 
@@ -155,7 +155,7 @@ def in_any_order(case: Case, choose: Chooser, kind: Kind = Observed) -> Outcome:
     outside_of(type(case.method))  # notes it before the first run
     job, start, begun_s = case.job(), None, time.monotonic()
     limit = moves_of(case, job)
-    whole, log, findings, error = Trace(in_seconds=False), list[Entry](), list[Finding](), None
+    whole, log, findings, error = Trace(in_seconds=False), list[LoggedMove](), list[Finding](), None
     for stop in [*sorted(stop for stop in case.stops if stop < (job.limit or 0)), None]:
         samples = job.budget.samples if stop is None else job.samples_in(stop)
         part = dataclasses.replace(job, budget=Budget(samples=samples))

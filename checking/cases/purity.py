@@ -40,7 +40,7 @@ from paceline.algorithms.core.program import ROOT, place
 from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.observed import Observed
-from paceline.checking.driver import Checkpoint, Task
+from paceline.checking.driver import LaneTask, StoppedRun
 from paceline.records.figures import significant
 
 CLOCKS = frozenset(
@@ -356,7 +356,7 @@ def _own(method: Method, places: Iterable[str]) -> list[str]:
 class OwnProcesses(Observed):
     """One run of one job in which every rank has its own copies of what is outside of its program."""
 
-    def __init__(self, job: Job, start: Checkpoint | None, outside: Outside, places: dict[str, None]) -> None:
+    def __init__(self, job: Job, start: StoppedRun | None, outside: Outside, places: dict[str, None]) -> None:
         super().__init__(job, start)
         self._outside, self._places = outside, places
         self._own: dict[Rank, Notes] = {}
@@ -376,7 +376,7 @@ class OwnProcesses(Observed):
         self._become(me.rank)
         super()._enter(me, vector)
 
-    def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
+    def _advance(self, task: LaneTask, answer: Any = None, failure: BaseException | None = None) -> None:
         self._become(task.me.rank)
         super()._advance(task, answer, failure)
 

@@ -41,7 +41,7 @@ MOVES = 12
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnCase:
     """A case, and what selects its moves instead of its choices if the any-order interpreter runs it."""
 
     case: Case
@@ -95,20 +95,20 @@ class RandomCases:
             )
         return found
 
-    def __iter__(self) -> Iterator[Drawn]:
+    def __iter__(self) -> Iterator[DrawnCase]:
         yield from self._plain()
         random, of_batches = (np.random.default_rng(np.random.SeedSequence((self.seed, key))) for key in (22, 24))
         while True:
             yield self._draw(random, of_batches)
 
-    def _plain(self) -> Iterator[Drawn]:
+    def _plain(self) -> Iterator[DrawnCase]:
         """Yields simple cases, which show a mistake that does not depend on the schedule."""
         for count in sorted({sum(sizes) for sizes in self.placements})[:PLAIN]:
             sizes = next(sizes for sizes in self.placements if sum(sizes) == count)
             case = Case(method=self.method, nodes=sizes, steps=min(2, self.steps), same_as=self.same_as)
-            yield Drawn(case, RoundRobin())
+            yield DrawnCase(case, RoundRobin())
 
-    def _draw(self, random: np.random.Generator, of_batches: np.random.Generator) -> Drawn:
+    def _draw(self, random: np.random.Generator, of_batches: np.random.Generator) -> DrawnCase:
         method = self.variants[int(random.integers(len(self.variants)))]
         sizes = self._placement(random)
         if problems(method, sizes):
@@ -123,12 +123,12 @@ class RandomCases:
             case = dataclasses.replace(case, gradients=False)
         kind = random.random()
         if kind < SIMULATED:
-            return Drawn(dataclasses.replace(case, times=random_times(random)), None)
+            return DrawnCase(dataclasses.replace(case, times=random_times(random)), None)
         if kind < SIMULATED + STOPPED:
             case = dataclasses.replace(case, stops=_stops(random, case))
         elif kind < SIMULATED + STOPPED + WITH_DEATHS:
             case = dataclasses.replace(case, deaths=_deaths(random, case))
-        return Drawn(case, random_chooser(random, len(case.job().team)))
+        return DrawnCase(case, random_chooser(random, len(case.job().team)))
 
     def _placement(self, random: np.random.Generator) -> tuple[int, ...]:
         """Draws a number of workers, of which 2 and 3 are the most frequent, and then their nodes."""

@@ -23,7 +23,7 @@ from paceline.checking.cases.case import Case, Times
 from paceline.checking.cases.invariants import INVARIANTS, Violation, violations
 from paceline.checking.cases.performing import in_recorded_order, performed
 from paceline.checking.cases.random_cases import problems, random_times
-from paceline.checking.driver import Entry
+from paceline.checking.driver import LoggedMove
 from paceline.checking.moves import Chooser, Move, first, random_chooser, without_defaults
 
 TRIES = 60
@@ -129,7 +129,7 @@ class Shrinking:
         return False
 
 
-def switches(log: Iterable[Entry]) -> int:
+def switches(log: Iterable[LoggedMove]) -> int:
     """Returns how often the next move is that of another rank."""
     ranks = [entry.move.rank for entry in log]
     return sum(one != other for one, other in pairwise(ranks))

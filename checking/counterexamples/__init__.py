@@ -5,14 +5,14 @@ Read `story` first, then `sentences` (how a run is told), `recording` (how progr
 """
 
 from paceline.checking.counterexamples.diagram import svg_diagram, text_diagram
-from paceline.checking.counterexamples.files import Counterexample, Replayed, load_counterexample, replay, save
+from paceline.checking.counterexamples.files import Counterexample, ReplayedCase, load_counterexample, replay, save
 from paceline.checking.counterexamples.sentences import story
 from paceline.checking.counterexamples.story import Difference, Sentence, Story
 
 __all__ = [
     "Counterexample",
     "Difference",
-    "Replayed",
+    "ReplayedCase",
     "Sentence",
     "Story",
     "load_counterexample",

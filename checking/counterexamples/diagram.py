@@ -56,13 +56,7 @@ def text_diagram(story: Story) -> str:
 
 
 class _Canvas:
-    """The positions of the columns.
-
-    Args:
-        left: characters before the first column.
-        width: characters of a column.
-        columns: the column of each rank.
-    """
+    """The positions of the columns."""
 
     def __init__(self, left: int, width: int, columns: dict[int, int]) -> None:
         self.left, self.width, self.columns = left, width, columns
@@ -194,11 +188,7 @@ def svg_diagram(story: Story) -> str:
 
 
 class _Drawing:
-    """The positions of everything in one picture.
-
-    Args:
-        story: the story.
-    """
+    """The positions of everything in one picture."""
 
     def __init__(self, story: Story) -> None:
         self.story, self.rows = story, rows_of(story)

@@ -17,7 +17,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.cases.performing import Outcome, reference_of
 from paceline.checking.check_guarantees import as_sync_sgd, reference_weights, rounding, total_weights
-from paceline.checking.counterexamples.recording import Record, Request, numbers
+from paceline.checking.counterexamples.recording import OperationRecord, RecordedOperation, numbers
 from paceline.checking.counterexamples.story import Difference
 from paceline.records.figures import digits_apart, significant
 
@@ -43,17 +43,17 @@ class Focus:
         """Whether this input of an update is the one that violates the guarantee, at any time."""
         return self.update is not None and row[1:] == self.update[1:]
 
-    def words(self, request: Request) -> str:
+    def words(self, request: RecordedOperation) -> str:
         """Returns the element's value in the weights of an operation; empty if it has none."""
         value = self._value(request)
         return "" if value is None else f"weights[{self.element}] = {significant(value, self.digits)}"
 
-    def label(self, request: Request) -> str:
+    def label(self, request: RecordedOperation) -> str:
         """Returns the same in fewer characters, for a diagram."""
         value = self._value(request)
         return "" if value is None else f"w[{self.element}] = {significant(value, min(self.digits, LABEL_DIGITS))}"
 
-    def _value(self, request: Request) -> float | None:
+    def _value(self, request: RecordedOperation) -> float | None:
         vector = request.vector
         return (
             None
@@ -86,7 +86,7 @@ class Found:
     digits: int = 3
 
 
-def differing_values(guarantee: str, outcome: Outcome, record: Record) -> Found:
+def differing_values(guarantee: str, outcome: Outcome, record: OperationRecord) -> Found:
     """Returns the values that differ.
 
     Args:
@@ -132,7 +132,7 @@ def _difference(what: str, vectors: Mapping[str, NDArray[Any]], index: int) -> D
     )
 
 
-def _first_step(guarantee: str, record: Record, elements: Sequence[int]) -> list[Compared]:
+def _first_step(guarantee: str, record: OperationRecord, elements: Sequence[int]) -> list[Compared]:
     """Returns the first step after which the replicas of ranks differ, from the states of their `NextStep`."""
     if guarantee != "replicas-equal" or not elements:
         return []

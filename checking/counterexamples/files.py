@@ -33,7 +33,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.program import ROOT
 from paceline.checking.cases.case import Case, from_json, to_json
 from paceline.checking.cases.invariants import INVARIANTS, Violation, violations
-from paceline.checking.counterexamples.recording import Record
+from paceline.checking.counterexamples.recording import OperationRecord
 from paceline.checking.counterexamples.sentences import recorded, story_of
 from paceline.checking.counterexamples.story import Story
 from paceline.records.document import to_json as as_text
@@ -175,7 +175,7 @@ Fingerprint = dict[str, dict[str, str]]
 """for each file the checksum of each unit"""
 
 
-def fingerprint_of(method: Method, record: Record) -> Fingerprint:
+def fingerprint_of(method: Method, record: OperationRecord) -> Fingerprint:
     """Returns the fingerprints of the files of a method.
 
     Args:
@@ -194,7 +194,7 @@ def _of_classes(kind: type[Method]) -> Iterator[Path]:
             continue
 
 
-def _executed(record: Record) -> Iterator[Path]:
+def _executed(record: OperationRecord) -> Iterator[Path]:
     places = {moment.request.place for moment in record.moments if moment.request is not None}
     for path in {place.rpartition(":")[0] for place in places} - {""}:
         yield ROOT / path  # an absolute path stays as it is
@@ -269,7 +269,7 @@ def changes(before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class ReplayedCase:
     """The result of a replay.
 
     Args:
@@ -310,7 +310,7 @@ class Replayed:
         return "\n".join(said)
 
 
-def replay(counterexample: Counterexample) -> Replayed:
+def replay(counterexample: Counterexample) -> ReplayedCase:
     """Runs the case of a counterexample again.
 
     Args:
@@ -322,7 +322,7 @@ def replay(counterexample: Counterexample) -> Replayed:
     found = violations(outcome, costly=costly)
     same = [one for one in found if one.guarantee == stored.guarantee]
     violation = next((one for one in same if one.words == stored.words), same[0] if same else None)
-    return Replayed(
+    return ReplayedCase(
         counterexample=counterexample,
         violation=violation,
         story=None if violation is None else story_of(violation, outcome, record),

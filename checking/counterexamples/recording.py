@@ -30,7 +30,7 @@ Kind = Literal["requested", "answered", "raised", "entered", "ended", "failed"]
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class RecordedOperation:
     """One operation of one lane.
 
     Args:
@@ -76,18 +76,18 @@ class Moment:
     step: int
     place: str
     time_s: float
-    request: Request | None = None
+    request: RecordedOperation | None = None
     failure: BaseException | None = None
 
 
 @dataclass(slots=True)
-class Record:
+class OperationRecord:
     """What the programs of a run did, in the order of the run. `clock` returns the seconds of the run."""
 
     moments: list[Moment] = field(default_factory=list)
-    open: dict[tuple[Rank, str], Request] = field(default_factory=dict)
+    open: dict[tuple[Rank, str], RecordedOperation] = field(default_factory=dict)
     """the operation that each lane waits for"""
-    started: dict[Handle[Any], Request] = field(default_factory=dict)
+    started: dict[Handle[Any], RecordedOperation] = field(default_factory=dict)
     """the `Start` or `LayerGradients` that gave each handle"""
     clock: Callable[[], float] = lambda: 0.0
     steps: dict[Rank, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Record:
         self._note("entered", me, "", routine.name)
         routine.watched(lambda steps: Watched(self, me, "", steps))
 
-    def requested(self, me: RankContext, lane: str, op: Op[Any], place: str) -> Request:
+    def requested(self, me: RankContext, lane: str, op: Op[Any], place: str) -> RecordedOperation:
         """Notes that a program requests an operation.
 
         Args:
@@ -122,7 +122,7 @@ class Record:
         """
         if isinstance(op, NextStep):
             self.steps[me.rank] = getattr(op.state, "step", self.steps.get(me.rank, 0))
-        request = Request(me, lane, self.steps.get(me.rank, 0), op, place, _copied(op))
+        request = RecordedOperation(me, lane, self.steps.get(me.rank, 0), op, place, _copied(op))
         if isinstance(op, Start):
             name = self.branches[me.rank].name(lane, op.what)
             if isinstance(op.what, Routine):
@@ -131,7 +131,7 @@ class Record:
         self._note("requested", me, lane, place, request)
         return request
 
-    def closed(self, request: Request, answer: Any = None, failure: BaseException | None = None) -> None:
+    def closed(self, request: RecordedOperation, answer: Any = None, failure: BaseException | None = None) -> None:
         """Notes the answer of an operation, or its exception.
 
         Args:
@@ -162,7 +162,7 @@ class Record:
         me: RankContext,
         lane: str,
         place: str,
-        request: Request | None = None,
+        request: RecordedOperation | None = None,
         failure: BaseException | None = None,
     ) -> None:
         step = self.steps.get(me.rank, 0) if request is None else request.step
@@ -179,9 +179,11 @@ class Watched(Generator[Op[Any], Any, Any]):
         steps: the program.
     """
 
-    def __init__(self, record: Record, me: RankContext, lane: str, steps: Generator[Op[Any], Any, Any]) -> None:
+    def __init__(
+        self, record: OperationRecord, me: RankContext, lane: str, steps: Generator[Op[Any], Any, Any]
+    ) -> None:
         self._record, self._me, self._lane, self._steps = record, me, lane, steps
-        self._request: Request | None = None
+        self._request: RecordedOperation | None = None
 
     @property
     def gi_frame(self) -> Any:

@@ -44,7 +44,7 @@ from paceline.checking.cases import Case, Violation, performed
 from paceline.checking.cases.performing import Outcome
 from paceline.checking.counterexamples import wording
 from paceline.checking.counterexamples.differing_values import Focus, differing_values
-from paceline.checking.counterexamples.recording import Moment, Record, Request
+from paceline.checking.counterexamples.recording import Moment, OperationRecord, RecordedOperation
 from paceline.checking.counterexamples.story import DIGITS, Act, Difference, Sentence, Story
 from paceline.checking.counterexamples.wording import ranks
 from paceline.records.figures import SECONDS
@@ -73,7 +73,7 @@ def story(violation: Violation) -> Story:
     return story_of(violation, *recorded(violation.case))
 
 
-def story_of(violation: Violation, outcome: Outcome, record: Record) -> Story:
+def story_of(violation: Violation, outcome: Outcome, record: OperationRecord) -> Story:
     """Describes a run of the case of a violation.
 
     Args:
@@ -108,9 +108,9 @@ def story_of(violation: Violation, outcome: Outcome, record: Record) -> Story:
     )
 
 
-def recorded(case: Case) -> tuple[Outcome, Record]:
+def recorded(case: Case) -> tuple[Outcome, OperationRecord]:
     """Runs a case and records the operations of its programs."""
-    record = Record()
+    record = OperationRecord()
 
     def read_clock(run: object) -> None:
         environment = run.env  # type: ignore[attr-defined]
@@ -172,16 +172,16 @@ class Drafting:
         tells_ends: whether the ends of programs are sentences, as they matter in a deadlock or a run in parts.
     """
 
-    def __init__(self, record: Record, job: Job, focus: Focus, *, timed: bool, tells_ends: bool) -> None:
+    def __init__(self, record: OperationRecord, job: Job, focus: Focus, *, timed: bool, tells_ends: bool) -> None:
         self.record, self.job, self.focus, self.timed, self.tells_ends = record, job, focus, timed, tells_ends
         self.drafts: list[Draft] = []
-        self.mail, self._entries = Mail(), Entries()
+        self.mail, self._entries = UnreadMail(), Entries()
         self._logs = {me.rank: UpdateLog(job.method.staleness_kind, job.workers) for me in job.team}
         self._holders: dict[tuple[Any, str], Rank] = {}
         self._entered: defaultdict[Rank, int] = defaultdict(int)
         self._mismatch = False
         self._failures: list[BaseException] = []
-        self._finished_starts: set[Request | None] = set()
+        self._finished_starts: set[RecordedOperation | None] = set()
         self._told: dict[Rank, str] = {}
         """the value of the element that was said last, for each rank"""
 
@@ -252,7 +252,7 @@ class Drafting:
         elif isinstance(op, NextStep) and moment.request is not None:
             self._between_steps(moment, moment.request)
 
-    def _between_steps(self, moment: Moment, request: Request) -> None:
+    def _between_steps(self, moment: Moment, request: RecordedOperation) -> None:
         step = getattr(getattr(request.op, "state", None), "step", 0)
         words = self.focus.words(request)
         if step and words and self._told.get(moment.me.rank) != words:  # else the update has just said so
@@ -290,7 +290,7 @@ class Drafting:
 
     # --- answers ------------------------------------------------------------------------------------------------
 
-    def _answered(self, moment: Moment, request: Request) -> None:
+    def _answered(self, moment: Moment, request: RecordedOperation) -> None:
         op, answer = request.op, request.answer
         match op:
             case Send() | Start(Send()) if not self.timed:
@@ -358,7 +358,7 @@ class Drafting:
         for index, one in answer:
             self._finished(moment, handles[index], one, note)
 
-    def _update(self, moment: Moment, request: Request, op: RecordUpdate) -> None:
+    def _update(self, moment: Moment, request: RecordedOperation, op: RecordUpdate) -> None:
         booked = self._logs[moment.me.rank].book(op, 0.0)
         version = op.weights.version
         if op.layer is not None:
@@ -526,7 +526,7 @@ def _one_place(one: Draft, other: Draft) -> bool:
 
 
 @dataclass(slots=True)
-class Mail:
+class UnreadMail:
     """Messages that have been sent and not received; first in, first out for each pair of ranks and tag."""
 
     waiting: defaultdict[tuple[Rank, Rank, str], deque[tuple[Draft, str]]] = field(
@@ -587,7 +587,7 @@ class Entries:
         room[rank] = own
         return len(room) == len(op.group), other
 
-    def missing(self, request: Request, op: Collective) -> list[Rank]:
+    def missing(self, request: RecordedOperation, op: Collective) -> list[Rank]:
         """Lists the members that have not entered the collective that a rank entered last.
 
         Args:

@@ -28,11 +28,11 @@ from paceline.algorithms.core.program import Routine
 from paceline.algorithms.core.values import GradientResult, Vector, Weights
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective
 from paceline.algorithms.runtime.program_errors import message_wanted
-from paceline.checking.counterexamples.recording import Request
+from paceline.checking.counterexamples.recording import RecordedOperation
 
 LONGEST = 30
 """characters of a value in a sentence"""
-Started = Mapping[Handle[Any], Request]
+Started = Mapping[Handle[Any], RecordedOperation]
 
 
 def ranks(numbers: Iterable[int]) -> str:
@@ -139,7 +139,7 @@ def handle(one: Handle[Any], started: Started) -> str:
     return f"{operation(what)}, started at {request.place.rpartition('/')[2]}"
 
 
-def awaited(request: Request, started: Started, missing: Iterable[int], holder: str) -> str:
+def awaited(request: RecordedOperation, started: Started, missing: Iterable[int], holder: str) -> str:
     """Says what an operation waits for.
 
     Args:

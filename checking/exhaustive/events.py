@@ -44,7 +44,7 @@ from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.algorithms.runtime.handles import Promise
 from paceline.algorithms.runtime.mail import Envelope
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.driver import LayerReady, Task
+from paceline.checking.driver import LaneTask, LayerReady
 from paceline.checking.moves import Move
 from paceline.records.trace import Trace
 
@@ -147,7 +147,7 @@ class Request:
 
 
 @dataclass(slots=True, eq=False)
-class Event:
+class LaneEvent:
     """One answered operation."""
 
     key: Key
@@ -165,7 +165,7 @@ class Event:
     """the events that happen before it"""
 
 
-def put_in_order(events: Sequence[Event], start: int) -> None:
+def put_in_order(events: Sequence[LaneEvent], start: int) -> None:
     """Computes `before` of the events from index `start`.
 
     Args:
@@ -181,7 +181,7 @@ def put_in_order(events: Sequence[Event], start: int) -> None:
         event.before = before
 
 
-def closure(events: Sequence[Event], mask: int) -> int:
+def closure(events: Sequence[LaneEvent], mask: int) -> int:
     """Returns these events and all that happen before them.
 
     Args:
@@ -235,16 +235,16 @@ class RunWithEvents(AnyOrder):
     """
 
     def __init__(self, job: Job, objects: Objects) -> None:
-        self.events: list[Event] = []
+        self.events: list[LaneEvent] = []
         self.requests: list[Request] = []
         self.ambiguous = False
         """whether a receive found a message that had arrived ahead of one with another tag, see `_sources`"""
         self.objects = objects
-        self._ids: dict[Task, LaneId] = {}
+        self._ids: dict[LaneTask, LaneId] = {}
         self._born: Counter[tuple[int, str]] = Counter()
-        self._open: dict[Task, Request] = {}
-        self._asked: dict[Task, int] = {}
-        self._met: dict[Task, int] = {}
+        self._open: dict[LaneTask, Request] = {}
+        self._asked: dict[LaneTask, int] = {}
+        self._met: dict[LaneTask, int] = {}
         self._names: dict[Promise, tuple[LaneId, int]] = {}
         self._letters: dict[Envelope, tuple[LetterName, int]] = {}
         self._sent: Counter[tuple[int, int, str]] = Counter()
@@ -310,7 +310,7 @@ class RunWithEvents(AnyOrder):
 
     # --- what can happen -----------------------------------------------------------------------------------------
 
-    def _receives(self, task: Task, op: Receive) -> list[tuple[Choice, tuple[Move, ...]]]:
+    def _receives(self, task: LaneTask, op: Receive) -> list[tuple[Choice, tuple[Move, ...]]]:
         go, rank = task.going, task.me.rank
         if op.source is not None and op.source not in task.me.world:
             return [(None, (go,))]
@@ -329,11 +329,11 @@ class RunWithEvents(AnyOrder):
 
     # --- what a move reads and writes ----------------------------------------------------------------------------
 
-    def _present(self, task: Task) -> Marks:
+    def _present(self, task: LaneTask) -> Marks:
         """Returns the marks of the lane's request; only those of a next step change while it waits."""
         return self._marks(task) if isinstance(task.op, NextStep) else self._open[task].marks
 
-    def _marks(self, task: Task) -> Marks:
+    def _marks(self, task: LaneTask) -> Marks:
         bit, node = self.objects.bit, task.me.node
         reads, writes, op = 0, bit("lane", self._ids[task]), task.op
         match op:
@@ -361,13 +361,13 @@ class RunWithEvents(AnyOrder):
                 pass
         return Marks(reads, writes)
 
-    def _takes_step(self, task: Task) -> bool:
+    def _takes_step(self, task: LaneTask) -> bool:
         """Whether the lane would be granted one of the steps that several ranks share."""
         if not isinstance(task.op, NextStep) or task.me.rank not in self._owners:
             return False
         return self._rule.position(task.op.state.step) < self._rule.end
 
-    def _waits(self, task: Task, op: Wait[Any] | WaitFor[Any]) -> list[tuple[LaneId, int]]:
+    def _waits(self, task: LaneTask, op: Wait[Any] | WaitFor[Any]) -> list[tuple[LaneId, int]]:
         handles = op.handles if isinstance(op, WaitFor) else [op.handle]
         entries = dict(self._handles[task.me.rank].items())
         return [self._names[entries[handle]] for handle in handles if handle in entries]
@@ -379,7 +379,7 @@ class RunWithEvents(AnyOrder):
         """The index of the present event; -1 before the first one."""
         return len(self.events) - 1
 
-    def _drive(self, task: Task) -> None:
+    def _drive(self, task: LaneTask) -> None:
         line = (int(task.me.rank), task.line)
         self._ids[task] = self._newest = LaneId(task.me.rank, task.line, self._born[line])
         self._born[line] += 1
@@ -387,14 +387,14 @@ class RunWithEvents(AnyOrder):
             self._names[task.promise] = (self._ids[task], 0)
         super()._drive(task)
 
-    def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[GradientResult], ...]:
+    def _layers(self, task: LaneTask, op: LayerGradients) -> tuple[Handle[GradientResult], ...]:
         made = super()._layers(task, op)
         assert self._newest is not None, "the backward pass has a lane"
         for number, handle in enumerate(made, 1):
             self._names[self._handles[task.me.rank].promise(handle)] = (self._newest, number)
         return made
 
-    def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
+    def _advance(self, task: LaneTask, answer: Any = None, failure: BaseException | None = None) -> None:
         self._asked[task] = self._now
         super()._advance(task, answer, failure)
         if task.op is None or task not in self._tasks:
@@ -406,7 +406,7 @@ class RunWithEvents(AnyOrder):
         self._open[task] = request
         self.requests.append(request)
 
-    def _meet(self, task: Task, op: Collective) -> None:
+    def _meet(self, task: LaneTask, op: Collective) -> None:
         waiting = [other for other in self._tasks if other.room is not None]
         super()._meet(task, op)
         if task.room is None:
@@ -422,7 +422,7 @@ class RunWithEvents(AnyOrder):
         assert self._chosen is not None, "moves are chosen by `perform`"
         task = next(one for one in self._tasks if self._ids[one] == self._chosen.lane)
         op, request = task.op, self._open[task]
-        event = Event(self._chosen, request, self._present(task), mask_of([request.asked]) | self._met.pop(task, 0))
+        event = LaneEvent(self._chosen, request, self._present(task), mask_of([request.asked]) | self._met.pop(task, 0))
         event.grant = self._takes_step(task)
         if isinstance(op, Receive):
             event.marks = self.choosing(event.marks, op, self._chosen.lane, self._chosen.choice)
@@ -436,7 +436,7 @@ class RunWithEvents(AnyOrder):
         finally:
             self._conclude(event, task, op)
 
-    def _conclude(self, event: Event, task: Task, op: Op[Any] | None) -> None:
+    def _conclude(self, event: LaneEvent, task: LaneTask, op: Op[Any] | None) -> None:
         """Adds what the answer has done."""
         match op:
             case Send(to, _, tag) if (sent := self._mail.in_flight(task.me.rank, to)) and sent[-1] not in self._letters:
@@ -453,16 +453,16 @@ class RunWithEvents(AnyOrder):
         for name in event.settles:
             event.marks = event.marks.with_writes(self.objects.bit("handle", name))
 
-    def _end(self, task: Task, answer: Any = None, failure: Exception | None = None) -> None:
+    def _end(self, task: LaneTask, answer: Any = None, failure: Exception | None = None) -> None:
         if task.promise is not None and self.events:
             self.events[-1].settles.append(self._names[task.promise])
         super()._end(task, answer, failure)
 
-    def _give_up(self, task: Task) -> None:
+    def _give_up(self, task: LaneTask) -> None:
         self._open[task].cut = self._now
         super()._give_up(task)
 
-    def _read_clock(self, task: Task) -> float:
+    def _read_clock(self, task: LaneTask) -> float:
         lane = self._ids[task]
         now_s = float(sum(event.key.lane == lane for event in self.events))
         return self.recorder.looked(task.me.rank, now_s)

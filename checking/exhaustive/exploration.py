@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from paceline.algorithms.core.errors import DeadlockError, ProgramError
 from paceline.algorithms.core.job import Job
-from paceline.checking.driver import Entry
+from paceline.checking.driver import LoggedMove
 from paceline.checking.exhaustive.events import (
-    Event,
     Key,
+    LaneEvent,
     LaneId,
     Marks,
     Objects,
@@ -38,8 +38,8 @@ from paceline.checking.exhaustive.events import (
 from paceline.checking.exhaustive.races import PLENTY, Branch, Races, Reversal, insert, without
 from paceline.records.trace import Trace
 
-Visit = Callable[[Trace, Sequence[Entry]], None]
-Failed = Callable[[Exception, Sequence[Entry]], None]
+Visit = Callable[[Trace, Sequence[LoggedMove]], None]
+Failed = Callable[[Exception, Sequence[LoggedMove]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Sleeper(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class Prefix:
     """A prefix of the present run, and the event that follows it."""
 
     options: Options
@@ -93,7 +93,7 @@ def explore(
     failed: Failed | None = None,
     most: int | None = None,
     seconds: float | None = None,
-    count_s: float = 0.0,
+    count_sets: int = 0,
 ) -> Orders:
     """Runs a job in every inequivalent order, each one once.
 
@@ -103,8 +103,8 @@ def explore(
         failed: receives the exception of each run that fails, and its log; None: the first exception is raised.
         most: the exploration ends after this many runs; None: after all.
         seconds: the exploration ends after this time; None: after all runs.
-        count_s: how long to count the sequences of events of these orders, see `sequences.sequences_of`. This time is
-            not part of `seconds`.
+        count_sets: sets of events that are examined to count the sequences of events of these orders, see
+            `sequences_of`; a set takes some microseconds, which are not part of `seconds`. 0: nothing is counted.
 
     Raises:
         DeadlockError: in some order no rank can proceed, and `failed` is None.
@@ -121,7 +121,7 @@ def explore(
     >>> orders.explored, orders.blocked, orders.complete, first_updates
     (8, 0, True, {0, 1})
     """
-    exploration = Exploration(job, visit, failed, count_s)
+    exploration = Exploration(job, visit, failed, count_sets)
     begun_s = monotonic()
     while exploration.is_open:
         late = seconds is not None and monotonic() - begun_s - exploration.counting_s >= seconds
@@ -145,7 +145,8 @@ class Exploration:
     job: Job
     visit: Visit
     failed: Failed | None
-    count_s: float
+    count_sets: int
+    """that may still be examined"""
     is_open: bool = True
     complete: bool = True
     """whether no run was cut short or ambiguous so far"""
@@ -155,8 +156,8 @@ class Exploration:
     counted: int = 0
     counting_s: float = 0.0
     _objects: Objects = field(default_factory=Objects)
-    _nodes: list[Node] = field(default_factory=list)
-    _events: list[Event] = field(default_factory=list)
+    _nodes: list[Prefix] = field(default_factory=list)
+    _events: list[LaneEvent] = field(default_factory=list)
     """of the last run"""
 
     def next_run(self) -> None:
@@ -196,7 +197,7 @@ class Exploration:
         self.complete = self.complete and isinstance(error, DeadlockError)  # others end the run before all events
         self.failed(error, run.log)
 
-    def _node(self, run: RunWithEvents, options: Options) -> Node:
+    def _node(self, run: RunWithEvents, options: Options) -> Prefix:
         """Returns the node of a prefix that is new."""
         sleep, tree = dict[Key, Sleeper](), list[Branch]()
         if self._nodes:
@@ -212,7 +213,7 @@ class Exploration:
             if awake is None:
                 raise Blocked
             tree = [Branch(awake, options[awake].marks, options[awake].grant)]
-        return Node(options, sleep, tree)
+        return Prefix(options, sleep, tree)
 
     def _plan(self, run: RunWithEvents, start: int) -> None:
         """Adds the reversals of a run to the wakeup trees, and moves to the next prefix."""
@@ -230,11 +231,13 @@ class Exploration:
         self._go_back()
 
     def _count(self) -> None:
-        """Counts the sequences of the last order, unless there is no time left for that or there are too many."""
+        """Counts the sequences of the last order, unless enough sets have been examined or there are too many."""
         begun_s = monotonic()
-        if self.counting_s < self.count_s and (found := sequences_of(self._events)) is not None:
-            self.sequences += found
-            self.counted += 1
+        if self.count_sets > 0:
+            number, examined = sequences_of(self._events)
+            self.count_sets -= examined
+            self.sequences += number or 0
+            self.counted += number is not None
         self.counting_s += monotonic() - begun_s
 
     def _add(self, reversal: Reversal) -> None:
@@ -290,7 +293,7 @@ MOST_SETS = 100_000
 """limit of memory: sets of events that can come first, of one size"""
 
 
-def sequences_of(events: Sequence[Event], most_sets: int = MOST_SETS) -> int | None:
+def sequences_of(events: Sequence[LaneEvent], most_sets: int = MOST_SETS) -> tuple[int | None, int]:
     """Returns the number of sequences of these events that are equivalent: the linear extensions of `before`.
 
     It counts, for each set of n events that can come first, the number of their sequences, from n = 0 upwards.
@@ -300,14 +303,15 @@ def sequences_of(events: Sequence[Event], most_sets: int = MOST_SETS) -> int | N
         most_sets: the largest number of such sets.
 
     Returns:
-        The number; None if there are more sets.
+        The number, None if there are more sets of one size; and the number of sets that were examined.
     """
     lanes: dict[LaneId, list[int]] = {}
     for index, event in enumerate(events):
         lanes.setdefault(event.key.lane, []).append(index)
     each = list(lanes.values())
-    counts = {0: ((0,) * len(each), 1)}
+    counts, examined = {0: ((0,) * len(each), 1)}, 0
     for _ in events:
+        examined += len(counts)
         following: dict[int, tuple[tuple[int, ...], int]] = {}
         for done, (at, ways) in counts.items():
             for lane, position in enumerate(at):
@@ -318,9 +322,9 @@ def sequences_of(events: Sequence[Event], most_sets: int = MOST_SETS) -> int | N
                 moved = (*at[:lane], position + 1, *at[lane + 1 :])
                 following[longer] = (moved, ways) if before is None else (before[0], before[1] + ways)
         if len(following) > most_sets:
-            return None
+            return None, examined
         counts = following
-    return sum(ways for _, ways in counts.values())
+    return sum(ways for _, ways in counts.values()), examined
 
 
 def brute_force(job: Job, most: int) -> int:

@@ -23,8 +23,8 @@ from typing import NamedTuple
 from paceline.algorithms.core.operations import Lock, NextStep, Receive, Unlock, Wait, WaitFor
 from paceline.checking.exhaustive.events import (
     Choice,
-    Event,
     Key,
+    LaneEvent,
     LetterName,
     Marks,
     Request,
@@ -153,7 +153,7 @@ class Races:
 
     # --- the kinds of reversals ----------------------------------------------------------------------------------
 
-    def _reversed(self, index: int, request: Request, event: Event | None) -> Iterator[Reversal]:
+    def _reversed(self, index: int, request: Request, event: LaneEvent | None) -> Iterator[Reversal]:
         """Yields the runs in which a request is answered before an earlier event that conflicts with it."""
         marks = request.marks if event is None else event.marks
         causes = closure(self.events, _needs(request) if event is None else event.needs)

@@ -82,7 +82,7 @@ class CountedAtBarrier(ContractProgram):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mismatched(ContractProgram):
+class OneRankDiffers(ContractProgram):
     """Rank 1 differs from the others in one respect."""
 
     how: str
@@ -138,7 +138,7 @@ class CollectivesContract(Contract):
         with pytest.raises(
             ProgramError, match=r"mismatched collectives: rank \d at .*collectives\.py:\d+ in body"
         ) as e:
-            answers(interpreter, Mismatched(how=how), workers=2)
+            answers(interpreter, OneRankDiffers(how=how), workers=2)
         text = str(e.value)
         assert "rank 0" in text and "rank 1" in text
         assert "'gradient'" in text

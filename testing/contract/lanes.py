@@ -90,7 +90,7 @@ class SomeOfThree(ContractProgram):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cancelled(ContractProgram):
+class CancelsAReceive(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         if me.rank == 1:
@@ -137,7 +137,7 @@ class StrangeHandle(ContractProgram):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells(ContractProgram):
+class SharedCell(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[Any]]:
         seen = [(yield from Access(Cell("x"), "read"))]
@@ -160,7 +160,7 @@ def count_up(times: int) -> Program[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counting(ContractProgram):
+class CountsInALane(ContractProgram):
     """Two ranks of one node, two lanes each, read and write a cell in two operations; the lock makes them atomic."""
 
     @program
@@ -251,7 +251,7 @@ class LanesContract(Contract):
         assert done == sorted(done)
 
     def test_cancel_says_whether_it_was_in_time_and_costs_no_message(self, interpreter: Interpreter) -> None:
-        assert answers(interpreter, Cancelled())[0] == (True, "for the second", False)
+        assert answers(interpreter, CancelsAReceive())[0] == (True, "for the second", False)
 
     def test_a_failure_is_raised_where_it_is_waited_for(self, interpreter: Interpreter) -> None:
         assert answers(interpreter, Failures(), workers=1) == [["TimedOut", "ValueError"]]
@@ -262,10 +262,10 @@ class LanesContract(Contract):
 
     def test_access_answers_the_value_before(self, interpreter: Interpreter) -> None:
         """Each rank is a node of its own, so neither sees the other's cells."""
-        assert answers(interpreter, Cells(), workers=2) == [[None, None, 1.0, None, 3.0, 7.0]] * 2
+        assert answers(interpreter, SharedCell(), workers=2) == [[None, None, 1.0, None, 3.0, 7.0]] * 2
 
     def test_a_lock_lets_one_in_at_a_time(self, interpreter: Interpreter) -> None:
-        assert answers(interpreter, Counting(), nodes=[[0, 1]]) == [20.0, 20.0]
+        assert answers(interpreter, CountsInALane(), nodes=[[0, 1]]) == [20.0, 20.0]
 
     def test_what_a_program_has_started_is_completed_after_its_end(self, interpreter: Interpreter) -> None:
         assert len(interpreter(job_of(LeftToItself(), 1, steps=1)).heard) == 3

@@ -70,7 +70,7 @@ class ByLayers(ContractProgram):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clock(ContractProgram):
+class ReadsTheClock(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[float]]:
         times = [(yield from Now())]
@@ -139,7 +139,7 @@ class LearningContract(Contract):
         np.testing.assert_array_equal(answered[0].vector, whole.vector[2:])
 
     def test_the_clock_never_goes_back(self, interpreter: Interpreter) -> None:
-        times = answers(interpreter, Clock(), workers=1)[0]
+        times = answers(interpreter, ReadsTheClock(), workers=1)[0]
         assert times[0] >= 0
         assert times == sorted(times)
 

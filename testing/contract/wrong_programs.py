@@ -59,7 +59,7 @@ class NoOperation(ContractProgram):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crossed(ContractProgram):
+class WaitsForEachOther(ContractProgram):
     """Rank 0 waits for a message that rank 1 would send after a collective that rank 0 is to enter."""
 
     @program
@@ -94,7 +94,7 @@ def forgotten() -> Program[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stateless(ContractProgram):
+class ForgetsASubProgram(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         forgotten()  # type: ignore[unused-awaitable]
@@ -177,7 +177,7 @@ class UnlocksForAnother(ContractProgram):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mismatched(ContractProgram):
+class StartsDifferentBarriers(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         if me.rank == 1:
@@ -228,7 +228,7 @@ MISTAKES: list[tuple[ContractProgram, str]] = [
         "enters AllReduce 'g' over ranks 0 with 'max'; reductions are sum and mean",
     ),
     (
-        Mismatched(),
+        StartsDifferentBarriers(),
         (
             "mismatched collectives: rank 1 at LINE enters Barrier 'right', where rank 0 at LINE entered "
             "Barrier 'left'; all members of a group must issue the same collectives in the same order"
@@ -244,7 +244,7 @@ MISTAKES: list[tuple[ContractProgram, str]] = [
     ),
 ]
 """each with its sentence, LINE standing for a line of this file"""
-TWO_RANKS = (Mismatched, UnlocksForAnother)
+TWO_RANKS = (StartsDifferentBarriers, UnlocksForAnother)
 
 
 class WrongProgramsContract(Contract):
@@ -260,7 +260,7 @@ class WrongProgramsContract(Contract):
 
     def test_a_deadlock_says_what_each_rank_waits_for(self, interpreter: Interpreter) -> None:
         with pytest.raises(DeadlockError) as caught:
-            interpreter(job_of(Crossed(), 2, steps=3))
+            interpreter(job_of(WaitsForEachOther(), 2, steps=3))
         text = str(caught.value)
         receiver, member = [line for line in text.splitlines() if "rank" in line and " step " in line]
         assert re.search(rf"rank 0 \(worker\).* at {HERE}, step 1: waits .*rank 1.*'ready'", receiver)
@@ -274,7 +274,7 @@ class WrongProgramsContract(Contract):
         with pytest.warns(
             RuntimeWarning, match=r"forgotten\(\) was built but never run; did you forget `yield from`\?"
         ):
-            interpreter(job_of(Stateless(), 1, steps=1))
+            interpreter(job_of(ForgetsASubProgram(), 1, steps=1))
 
     def test_an_exception_of_the_program_ends_the_run(self, interpreter: Interpreter) -> None:
         # another process cannot raise in ours, so it sends its traceback

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.errors import DeadlockError
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.driver import Entry
+from paceline.checking.driver import LoggedMove
 from paceline.checking.exhaustive import explore
-from paceline.checking.exhaustive.events import Event, indices, put_in_order
+from paceline.checking.exhaustive.events import LaneEvent, indices, put_in_order
 from paceline.checking.exhaustive.exploration import all_runs
 from paceline.checking.moves import Shuffled
 from paceline.records.trace import Trace
@@ -25,7 +25,7 @@ MOST = 300
 """runs of brute force; programs with more sequences are compared in part"""
 
 
-def order_of(events: Sequence[Event]) -> frozenset[object]:
+def order_of(events: Sequence[LaneEvent]) -> frozenset[object]:
     """The events of a run by lane and number, each with its message and with the events that happen before it."""
     put_in_order(events, 0)
     seen = Counter[object]()
@@ -52,10 +52,10 @@ def test_all_orders_are_found_once(script: Script) -> None:
     expected = {order_of(run.events): None if error else answers(run.trace) for run, error in brute}
     found: list[str | None] = []
 
-    def visit(trace: Trace, _: Sequence[Entry]) -> None:
+    def visit(trace: Trace, _: Sequence[LoggedMove]) -> None:
         found.append(answers(trace))
 
-    orders = explore(job, visit=visit, failed=lambda *_: found.append(None), count_s=60.0)
+    orders = explore(job, visit=visit, failed=lambda *_: found.append(None), count_sets=10**8)
     assert (orders.blocked, orders.complete) == (0, True)
     assert set(expected.values()) <= set(found)
     if len(brute) < MOST:
@@ -80,5 +80,5 @@ def test_an_exploration_that_is_cut_short_makes_the_same_first_runs(script: Scri
     assert logs[1] == logs[0][:most]
 
 
-def _note(moves: list[str], _: object, log: Sequence[Entry]) -> None:
+def _note(moves: list[str], _: object, log: Sequence[LoggedMove]) -> None:
     moves.append(str([entry.move for entry in log]))

@@ -17,7 +17,7 @@ from paceline.algorithms.core.operations import Charge, Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.driver import Entry
+from paceline.checking.driver import LoggedMove
 from paceline.checking.exhaustive import Orders, brute_force, explore
 from paceline.checking.moves import Recorded
 from paceline.checking.small_runs import Slopes
@@ -40,7 +40,7 @@ def explored(job: Job) -> tuple[Orders, list[str]]:
     """Explores all orders; returns the results of the ranks in each."""
     found: list[str] = []
 
-    def visit(trace: Trace, _: Sequence[Entry]) -> None:
+    def visit(trace: Trace, _: Sequence[LoggedMove]) -> None:
         found.append(str([trace.states[rank].optimizer_state for rank in sorted(trace.states)]))
 
     return explore(job, visit=visit), found
@@ -126,7 +126,7 @@ def test_messages_with_tags_come_in_any_order_of_their_tags() -> None:
 )
 def test_the_number_without_reduction_is_that_of_brute_force(actions: Sequence[Sequence[Action]]) -> None:
     job = job_for(*actions)
-    orders = explore(job, visit=ignored, count_s=60.0)
+    orders = explore(job, visit=ignored, count_sets=10**8)
     assert orders.counted == orders.explored
     assert orders.without_reduction == brute_force(job, 10**6) >= orders.explored
 
@@ -173,7 +173,7 @@ def test_workers_of_a_server_have_the_orders_of_their_pushes() -> None:
     """Two updates by a server, each with a gradient of either worker."""
     seen: list[tuple[int, ...]] = []
 
-    def visit(trace: Trace, _: Sequence[Entry]) -> None:
+    def visit(trace: Trace, _: Sequence[LoggedMove]) -> None:
         seen.append(tuple(int(update.rank) for update in trace.updates))
 
     job = Job.of(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Slopes(), batch=4, budget=Budget(samples=8))

@@ -369,6 +369,15 @@ def test_only_a_program_without_operations_is_stuck() -> None:
         compute_forever()
 
 
+def test_a_process_that_gets_no_processor_is_not_stuck() -> None:
+    """However many looks are due, the process sees one."""
+    with interrupted_when_stuck(Stuck, "real time", seconds=0.04):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+        time.sleep(0.2)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+
+
 def compute_forever() -> None:
     while True:
         pass
