@@ -19,7 +19,7 @@ from tests.unit.test_docs import ROOT, blocks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
-STUDIES = sorted((ROOT / "docs/studies").glob("*.md"))
+STUDIES = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"^```(?:yaml|python)\n(# ([\w.-]+)\n.*?)^```$", re.MULTILINE | re.DOTALL)
 REAL = ("train", "compare", "calibrate")
 """commands that start processes; those of the tutorial run in `make test-all`, and everywhere they are parsed"""
@@ -120,22 +120,22 @@ def executed(script: Path, picture: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("page", STUDIES, ids=lambda page: page.stem)
-def test_the_studies_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = page.read_text(encoding="utf-8")
-    written(text, tmp_path, monkeypatch)
+def test_the_studies_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their scripts, which simulate the scenarios and draw the figures, and the explanation of the scenario without one."""
+    written(STUDIES, tmp_path, monkeypatch)
     monkeypatch.setattr(mpl, "get_backend", mpl.get_backend)  # restored with the next line's change
     mpl.use("Agg")
     if not THOROUGH:
         shorter_files(tmp_path)
-    scripts = [name for name in files_of(text) if name.endswith(".py") and "savefig" in files_of(text)[name]]
+    files = files_of(STUDIES)
+    scripts = [name for name in files if name.endswith(".py") and "savefig" in files[name]]
+    assert len(scripts) == 2
     for script in scripts:
-        (picture,) = re.findall(r'savefig\("([\w.-]+)"', files_of(text)[script])
-        assert (page.parent / picture).exists() and f"]({picture})" in text
+        (picture,) = re.findall(r'savefig\("([\w.-]+)"', files[script])
+        assert (ROOT / "docs" / picture).exists() and f"]({picture})" in STUDIES
         executed(tmp_path / script, tmp_path / picture)
-    if not scripts or THOROUGH:  # a script simulates the same as the page's command
-        for words in commands_of(text):
-            if THOROUGH:
-                runs(words)
-            elif words[0] != "sweep":  # the tutorial has one
-                runs([*shortened(words, "stop.samples=1024"), "--set", "cluster.nodes=2"])
+    for words in commands_of(STUDIES):
+        if THOROUGH:
+            runs(words)
+        elif words[0] == "explain":  # the tutorial has a sweep
+            runs([*shortened(words, "stop.samples=1024"), "--set", "cluster.nodes=2"])
