@@ -121,7 +121,7 @@ def executed(script: Path, picture: Path) -> None:
 
 
 def test_the_studies_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their scripts, which simulate the scenarios and draw the figures, and the explanation of the scenario without one."""
+    """Their scripts, which simulate and draw the figures, and the explanation of the scenario without a script."""
     written(STUDIES, tmp_path, monkeypatch)
     monkeypatch.setattr(mpl, "get_backend", mpl.get_backend)  # restored with the next line's change
     mpl.use("Agg")
