@@ -151,7 +151,7 @@ def the_bytes_of_a_step_are_those_of_a_run(name: str) -> None:
         job = job_of(method, steps=keepers, nodes=nodes)
         trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1))
         sent.append(int(assemble(trace, num_samples=64).spans["bytes"].sum()))
-    formula = re.search(r"^\| bytes sent per step \| `([^`]+)`", page_of(name), re.MULTILINE)
+    formula = re.search(r"^\| \[bytes sent per step\]\(\S+\) \| `([^`]+)`", page_of(name), re.MULTILINE)
     assert formula is not None
     values = {field.name: getattr(method, field.name) for field in fields(method)}
     values |= {"P": workers, "S": len(nodes[0]), "N": len(nodes), "n": job.learner.initial().nbytes}
