@@ -25,7 +25,7 @@ from paceline.backend.multihost.external_launch import run_external
 from paceline.backend.multihost.rank_mapping import map_ranks, refuse
 from paceline.backend.multihost.world import STORE_S, World, other_load
 from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last, steps_in
-from paceline.backend.status.progress_counters import Totals, Window
+from paceline.backend.status.progress_counters import ProgressWindow, Totals
 from paceline.backend.status.rank_logs import Echo, kept_as
 from paceline.backend.transports.collectives import check_interfaces
 from paceline.backend.transports.launchers import RefusedElsewhere, SaidElsewhere
@@ -336,7 +336,7 @@ def _observer(
     """Returns a callback that converts the progress of all ranks to recent rates and a share of all runs."""
     if progress is None and watch is None:
         return None
-    job, window = plan.job, Window(plan.job.workers)
+    job, window = plan.job, ProgressWindow(plan.job.workers)
 
     def observe(now: Totals) -> None:
         if watch is not None:

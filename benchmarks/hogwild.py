@@ -32,7 +32,7 @@ from rich.table import Table
 
 from paceline.algorithms.core.operations import Access, Cell
 from paceline.algorithms.core.values import Null
-from paceline.backend.transports.cells import Cells, landed
+from paceline.backend.transports.cells import SharedCells, landed
 from paceline.records.machine import OtherLoad
 from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, CellMemory
 
@@ -47,7 +47,7 @@ Span = tuple[float, float]
 
 def add_often(folder: Path, rank: int, size: int, adds: int, together: Any) -> None:
     """Runs one process: adds, and records when each add began and ended."""
-    cells, ones = Cells(folder), np.ones(size, np.float32)
+    cells, ones = SharedCells(folder), np.ones(size, np.float32)
     cells.access(CELL, "read", None)
     times = np.empty((adds, 2))
     together.wait()
@@ -63,7 +63,7 @@ def measured(size: int, processes: int, adds: int) -> tuple[float, list[list[Spa
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="paceline-", dir=shared if shared.is_dir() else None) as name:
         folder = Path(name)
-        Cells(folder).access(CELL, "swap", np.zeros(size, np.float32))
+        SharedCells(folder).access(CELL, "swap", np.zeros(size, np.float32))
         fork = multiprocessing.get_context("fork")
         together = fork.Barrier(processes)
         started = [

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from fidelity_runs.configurations import SETTINGS
 from fidelity_runs.settings import Setting
-from paceline.backend.calibration.gradient_costs import Gradients, available_cores, gradient_tasks
+from paceline.backend.calibration.gradient_costs import LaunchGradients, available_cores, gradient_tasks
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
 from paceline.backend.calibration.message_costs import message_tasks
 from paceline.backend.calibration.recorded_costs import Costs, pooled
@@ -66,7 +66,7 @@ def rounds_of(setting: Setting, rounds: int, say: Console) -> tuple[Profile, dic
     scenario = setting.scenario(setting.methods)
     (gradients,), messages = gradient_tasks(scenario), message_tasks(scenario, dry_run(scenario.plans()))
     steps = gradients.steps()
-    launches, costs, measured = list[Gradients](), list[Costs](), defaultdict[str, list[float]](list)
+    launches, costs, measured = list[LaunchGradients](), list[Costs](), defaultdict[str, list[float]](list)
     for number in range(1, rounds + 1):
         launches += gradients.measure(steps)
         for task in messages:

@@ -31,7 +31,7 @@ from rich.table import Table
 
 from data_reading.shares import SEED, STRATEGIES, Cell, Share, records, simulated_s
 from paceline.algorithms.core.errors import PacelineError
-from paceline.backend.calibration.storage_costs import Kind, Probe, Readers, scratch
+from paceline.backend.calibration.storage_costs import Kind, Readers, StorageProbe, scratch
 from paceline.records.machine import OtherLoad
 from paceline.records.metrics import interval
 from paceline.topologies.catalogue.storage_devices import Storage
@@ -98,7 +98,7 @@ class Bench:
         self.handling_s: dict[Strategy, Rates] = defaultdict(list)
         """samples of a batch"""
         record_s = median(self._handling_s("scattered", 0) for _ in range(3)) / self.options.batch
-        self.probe = Probe(self.readers, pause_s=record_s)
+        self.probe = StorageProbe(self.readers, pause_s=record_s)
 
     def _shares(self, cell: Cell, turn: int) -> list[Share]:
         options = self.options

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError, PacelineError
-from paceline.backend.transports.launchers import Joined, SaidElsewhere, hasty, tell_torchrun
+from paceline.backend.transports.launchers import LaunchedProcess, SaidElsewhere, hasty, tell_torchrun
 from paceline.cli.output import Output
 from paceline.records.figures import significant
 
@@ -141,7 +141,7 @@ def keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
 
 
 @contextmanager
-def together(started: Joined | None, output: Output) -> Iterator[tuple[World | None, Output]]:
+def together(started: LaunchedProcess | None, output: Output) -> Iterator[tuple[World | None, Output]]:
     """Connects the processes for the block; yields them, and the output, which is quiet in all but the first.
 
     Args:
@@ -167,7 +167,7 @@ def together(started: Joined | None, output: Output) -> Iterator[tuple[World | N
 
 
 @contextmanager
-def reported(started: Joined | None) -> Iterator[None]:
+def reported(started: LaunchedProcess | None) -> Iterator[None]:
     """Passes errors of the block on to torchrun; an input error of a process other than the first gets its number.
 
     Args:

@@ -33,8 +33,8 @@ from paceline.backend.calibration.emulation_costs import (
     without_overlap,
 )
 from paceline.backend.calibration.gradient_costs import (
-    Gradients,
     GradientTask,
+    LaunchGradients,
     available_cores,
     gradient_tasks,
     means_s,
@@ -218,7 +218,7 @@ class _Found:
 
     runner: Runner
     job: Job
-    launches: dict[GradientTask, list[Gradients]]
+    launches: dict[GradientTask, list[LaunchGradients]]
     costs: list[Costs]
     copies: CopyTask
     rounds: int
@@ -252,7 +252,7 @@ def _measured(
     job = messages[0].plan.job
     copies = CopyTask(job.learner.initial().nbytes)
     steps = {task: task.steps() for task in gradients}
-    launches: dict[GradientTask, list[Gradients]] = {task: [] for task in gradients}
+    launches: dict[GradientTask, list[LaunchGradients]] = {task: [] for task in gradients}
     costs, network, rounds = list[Costs](), list[EmulationCosts](), 0
 
     def goes_on() -> bool:
@@ -332,7 +332,7 @@ def usual_batches(batch: int) -> tuple[int, ...]:
     return tuple(sorted({max(1, batch // 4), batch, 4 * batch}))
 
 
-def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
+def widest(launches: Mapping[GradientTask, Sequence[LaunchGradients]]) -> float:
     """Returns the largest relative half-width of the 95 % intervals of mean gradient times.
 
     The interval is the median of the launches ± 1.25 t standard errors of a mean: a median's standard error is 1.25 of
@@ -351,7 +351,7 @@ def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
     return max(widths)
 
 
-def _gradient_part(task: GradientTask, found: Sequence[Gradients]) -> GradientPart:
+def _gradient_part(task: GradientTask, found: Sequence[LaunchGradients]) -> GradientPart:
     times = pooled_gradients(task.batch, found)
     if task.plan.real.network == "emulated":
         times = without_overlap(times)

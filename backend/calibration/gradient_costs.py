@@ -58,7 +58,7 @@ class GradientTask:
         """What it measures."""
         return f"gradients of {self.batch} samples"
 
-    def measure(self, steps: int) -> list[Gradients]:
+    def measure(self, steps: int) -> list[LaunchGradients]:
         """Launches the probe once; returns its times, or nothing if another process has them.
 
         Args:
@@ -82,7 +82,7 @@ class GradientTask:
         return self.runner.decide(lambda: steps_of(found[0]))
 
 
-def steps_of(times: Gradients) -> int:
+def steps_of(times: LaunchGradients) -> int:
     """Returns how many steps fill a launch, given the times of one."""
     pauses_s = sum(pause_s + float(np.mean(value)) for pause_s, value in times.paused.items())
     each_s = (pauses_s + sum(float(np.mean(value)) for value in times.by_busy.values())) * GRADIENTS
@@ -115,7 +115,7 @@ def gradient_times(
         runner: the processes that measure; by default they are forked on this machine.
     """
     (task,) = gradient_tasks(scenario, runner=runner)
-    found = list[Gradients]()
+    found = list[LaunchGradients]()
     steps = task.steps()
     for number in range(LAUNCHES):
         if progress is not None:
@@ -125,7 +125,7 @@ def gradient_times(
 
 
 @dataclass(frozen=True, slots=True)
-class Gradients:
+class LaunchGradients:
     """The gradients of one launch.
 
     Args:
@@ -178,7 +178,7 @@ class Overlap:
         return min(1.0, max(SLOWEST, found[0])), min(1.0, max(SLOWEST, found[1]))
 
 
-def gradients_of(job: Job, trace: Trace) -> Gradients:
+def gradients_of(job: Job, trace: Trace) -> LaunchGradients:
     """Returns the times in the record of a probe.
 
     Args:
@@ -222,10 +222,10 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
     means = tuple(float(np.mean(times)) for times in ordered)
     started_s = float(np.mean(started)) if started else 0.0
     if not beside:
-        return Gradients(by_busy, paused, means, started_s=started_s, sequences=sequences)
+        return LaunchGradients(by_busy, paused, means, started_s=started_s, sequences=sequences)
     alone_s, beside_s = (_all_reduce_s(trace, how) for how in ("alone", "beside"))
     overlap = Overlap(alone_s, beside_s, float(np.mean(beside)))
-    return Gradients(by_busy, paused, means, overlap, started_s, sequences)
+    return LaunchGradients(by_busy, paused, means, overlap, started_s, sequences)
 
 
 def _all_reduce_s(trace: Trace, how: str) -> float:
@@ -239,12 +239,12 @@ def _all_reduce_s(trace: Trace, how: str) -> float:
     )
 
 
-def means_s(launches: Sequence[Gradients], count: int) -> list[float]:
+def means_s(launches: Sequence[LaunchGradients], count: int) -> list[float]:
     """Returns the mean seconds of a gradient in each launch, with so many ranks busy."""
     return [float(np.mean(launch.by_busy[count])) for launch in launches]
 
 
-def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) -> GradientTimes:
+def pooled(batch: int, launches: Sequence[LaunchGradients], forward: float = FORWARD) -> GradientTimes:
     """Combines launches.
 
     Args:
@@ -279,7 +279,7 @@ def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) 
     )
 
 
-def _pauses(launches: Sequence[Gradients]) -> tuple[tuple[float, float], ...]:
+def _pauses(launches: Sequence[LaunchGradients]) -> tuple[tuple[float, float], ...]:
     """Returns by how much gradients are longer after each pause than without one, with as many busy ranks."""
     found = []
     for pause_s in sorted(launches[0].paused):
@@ -292,7 +292,7 @@ def _pauses(launches: Sequence[Gradients]) -> tuple[tuple[float, float], ...]:
     return tuple(found)
 
 
-def ratios_of(launches: Sequence[Gradients]) -> list[float]:
+def ratios_of(launches: Sequence[LaunchGradients]) -> list[float]:
     """Returns gradient times with all ranks busy, over the mean of their launch."""
     most = max(launches[0].by_busy)
     return [

@@ -205,7 +205,7 @@ BUSY: frozenset[Activity] = frozenset(("compute", "update", "load", "send"))
 """what a worker does with a core"""
 
 
-class Shares:
+class BusyShares:
     """What share of the workers were busy during an interval of a record.
 
     Args:
@@ -230,7 +230,7 @@ class Shares:
             without: the worker that is not counted.
 
         >>> spans = [Span(Rank(1), "main", "compute", None, 0, 1.0, 3.0)]
-        >>> Shares(spans, workers=2).of(0.0, 2.0, without=Rank(0))
+        >>> BusyShares(spans, workers=2).of(0.0, 2.0, without=Rank(0))
         0.5
         """
         if end_s <= start_s or self._workers < 2:
@@ -259,7 +259,7 @@ class _Cumulative(NamedTuple):
         return float(after_s - before_s)
 
 
-def message_shares(job: Job, trace: Trace, shares: Shares) -> list[float]:
+def message_shares(job: Job, trace: Trace, shares: BusyShares) -> list[float]:
     """Returns the share of other workers that were busy during each message for which a worker or server waited.
 
     Args:
@@ -275,7 +275,7 @@ def message_shares(job: Job, trace: Trace, shares: Shares) -> list[float]:
     ]
 
 
-def serving_shares(job: Job, trace: Trace, shares: Shares) -> list[float]:
+def serving_shares(job: Job, trace: Trace, shares: BusyShares) -> list[float]:
     """Returns the share of workers, without the one that is served, that were busy while a server served each message.
 
     Args:
@@ -425,7 +425,7 @@ def beside_gradients(job: Job, trace: Trace, found: Costs) -> Costs:
     """
     also_alone = (*HANDLED, MESSAGE, SERVE.operation)
     marked = {cost._replace(beside=cost.operation in also_alone): times for cost, times in found.items()}
-    shares = Shares(trace.spans, job.workers)
+    shares = BusyShares(trace.spans, job.workers)
     return {
         **marked,
         MESSAGE_SHARE: message_shares(job, trace, shares),

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.backend.posix.processes import fork
-from paceline.backend.posix.waits import Clock
+from paceline.backend.posix.waits import RunClock
 from paceline.topologies.catalogue.storage_devices import READ_AHEAD, Storage
 from paceline.workloads.reading import Piece
 from paceline.workloads.reading.file import RecordFile, record_dtype, write_records
@@ -136,7 +136,7 @@ def serve(connection: Connection, file: RecordFile, direct: bool) -> NoReturn:
             if opened.note is not None:
                 forget(file)
             connection.send(None)
-            Clock(0.0).wait_until(connection.recv())
+            RunClock(0.0).wait_until(connection.recv())
             run()
             connection.send(time.monotonic())
     except EOFError:
@@ -240,7 +240,7 @@ class Requests:
 
 
 @dataclass
-class Probe:
+class StorageProbe:
     """Times of bursts on one file, collected in turns.
 
     Args:
@@ -310,7 +310,7 @@ def calibrate(
         InputError: the folder is in memory.
     """
     with scratch(folder, mebibytes=mebibytes, inputs=inputs) as file, Readers(file, readers) as processes:
-        probe = Probe(processes)
+        probe = StorageProbe(processes)
         for _ in range(turns):
             for kind in probe.kinds:
                 probe.time(kind)

@@ -104,7 +104,7 @@ class Processor:
         return {"device": "cpu"}
 
 
-class Copying:
+class CopyingDevice:
     """Copies vectors between a device and host memory, and counts the bytes."""
 
     def __init__(self, device: torch.device) -> None:
@@ -148,7 +148,7 @@ class Copying:
         return {"device": str(self.device), "copied_out_bytes": self.out_bytes, "copied_in_bytes": self.in_bytes}
 
 
-class Gpu(Copying):
+class Gpu(CopyingDevice):
     """One GPU by CUDA, with NCCL for collectives."""
 
     def enter(self) -> None:

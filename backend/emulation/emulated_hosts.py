@@ -58,7 +58,7 @@ class Spoke:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossed:
+class LinkBytes:
     """Bytes that a host has sent to the switch and received from it, in frames with all headers."""
 
     sent: int
@@ -98,7 +98,7 @@ class Hosts:
             return self.places[me.rank]
         return me.host
 
-    def crossed(self) -> list[Crossed]:
+    def crossed(self) -> list[LinkBytes]:
         """Returns the bytes that have crossed each host's link since it was created.
 
         As counted by the token buckets: an interface counts the headers of large segments only once.
@@ -106,7 +106,7 @@ class Hosts:
         assert self.switch is not None, "without a switch, the forwarder counts"
         ports = {one["dev"]: one["bytes"] for one in _buckets(self.switch)}
         sent = [sum(one["bytes"] for one in _buckets(name)) for name in self.names]
-        return [Crossed(bytes_sent, ports[f"p{index}"]) for index, bytes_sent in enumerate(sent)]
+        return [LinkBytes(bytes_sent, ports[f"p{index}"]) for index, bytes_sent in enumerate(sent)]
 
     def dropped(self) -> int:
         """Returns how many packets the token buckets have dropped since the hosts were created."""

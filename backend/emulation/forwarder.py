@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from paceline.backend.emulation import forwarding
-from paceline.backend.emulation.emulated_hosts import INTERFACE, NETWORK, Crossed, Hosts, address
+from paceline.backend.emulation.emulated_hosts import INTERFACE, NETWORK, Hosts, LinkBytes, address
 from paceline.backend.posix.network_namespaces import NoHosts, enter, namespaces, run_ip
 from paceline.backend.posix.processes import fork, uninterrupted
 from paceline.topologies.packet_lines import HEADERS, Lines
@@ -75,11 +75,11 @@ class Forwarder:
     process: int
     counters: Any = field(repr=False)
 
-    def crossed(self) -> list[Crossed]:
+    def crossed(self) -> list[LinkBytes]:
         """Returns the bytes that each host has sent and received, in packets with headers."""
         first, count = forwarding.HOSTS, len(self.hosts.names)
         pairs = zip(self.counters[first : first + count], self.counters[first + count :], strict=True)
-        return [Crossed(int(sent), int(received)) for sent, received in pairs]
+        return [LinkBytes(int(sent), int(received)) for sent, received in pairs]
 
     def record(self) -> dict[str, float]:
         """Returns what it has carried, dropped and delivered late so far, in seconds and bytes."""

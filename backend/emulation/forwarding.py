@@ -42,7 +42,7 @@ _ppoll = _TYPES.ExternalFunction("ppoll", _TYPES.intc(_TYPES.uintp, _TYPES.uintp
 _clock = _TYPES.ExternalFunction("clock_gettime", _TYPES.intc(_TYPES.intc, _TYPES.uintp))
 
 
-class Tables(NamedTuple):
+class ForwardingTables(NamedTuple):
     """Lines, routes, and packets in flight; all arrays."""
 
     rate: Any
@@ -88,7 +88,7 @@ def tables(
     headers: int,
     queue: float,
     slots: int,
-) -> Tables:
+) -> ForwardingTables:
     """Returns tables for lines without packets: at most `slots` packets in flight, of at most `packet` bytes each.
 
     Of these bytes, `headers` are not part of a message and do not count towards a line's rate; `queue` bytes may wait
@@ -109,7 +109,7 @@ def tables(
         hops.extend(route)
         after[source * hosts + to] = len(hops)
     whole, numbers = np.zeros(slots), np.zeros(slots, np.int64)
-    return Tables(
+    return ForwardingTables(
         rate=np.array([line.bytes_per_s * packet / (packet - headers) for line in lines], np.float64),
         latency_s=np.array([line.latency_s for line in lines], np.float64),
         limit=np.full(len(lines), float(queue)),
@@ -150,7 +150,7 @@ def cross(rate: Any, latency_s: Any, limit: Any, free_s: Any, line: int, size: i
 
 
 @compiled
-def put(t: Tables, due_s: float, packet: int) -> None:
+def put(t: ForwardingTables, due_s: float, packet: int) -> None:
     """Adds an event."""
     at, turn = t.counts[1], t.counts[2]
     t.counts[1] += 1
@@ -165,7 +165,7 @@ def put(t: Tables, due_s: float, packet: int) -> None:
 
 
 @compiled
-def take(t: Tables) -> int:
+def take(t: ForwardingTables) -> int:
     """Removes the first event and returns its packet."""
     packet = t.item[0]
     t.counts[1] -= 1
@@ -188,14 +188,14 @@ def take(t: Tables) -> int:
 
 
 @compiled
-def let_go(t: Tables, packet: int) -> None:
+def let_go(t: ForwardingTables, packet: int) -> None:
     """Frees the packet's row."""
     t.spare[t.counts[0]] = packet
     t.counts[0] += 1
 
 
 @compiled
-def go_on(t: Tables, packet: int, now: float) -> bool:
+def go_on(t: ForwardingTables, packet: int, now: float) -> bool:
     """Moves a packet to the next line of its route; returns False if it is dropped there."""
     there_s = cross(t.rate, t.latency_s, t.limit, t.free_s, t.hops[t.at[packet]], t.size[packet], now)
     if there_s == FULL:
@@ -207,7 +207,7 @@ def go_on(t: Tables, packet: int, now: float) -> bool:
 
 
 @compiled
-def enter(t: Tables, packet: int, size: int, hosts: int, source: int, seen_s: float, now: float) -> int:
+def enter(t: ForwardingTables, packet: int, size: int, hosts: int, source: int, seen_s: float, now: float) -> int:
     """Starts a packet that was read into this row: returns 1 if it departs, 0 if it is dropped, −1 if it has no route.
 
     It arrived at `seen_s` or later. Its delay is counted from then, or from when its first line was free if that is
@@ -242,7 +242,7 @@ def _now(stamp: Any) -> float:
 
 
 @compiled
-def _deliver(t: Tables, files: Any, counters: Any, stamp: Any, now: float) -> float:
+def _deliver(t: ForwardingTables, files: Any, counters: Any, stamp: Any, now: float) -> float:
     """Moves or delivers all packets that are due; returns the time afterwards."""
     hosts = len(files)
     while t.counts[1] > 0 and t.key[0] <= now:
@@ -266,7 +266,7 @@ def _deliver(t: Tables, files: Any, counters: Any, stamp: Any, now: float) -> fl
 
 
 @compiled
-def _collect(t: Tables, files: Any, counters: Any, source: int, seen_s: Any, stamp: Any, now: float) -> float:
+def _collect(t: ForwardingTables, files: Any, counters: Any, source: int, seen_s: Any, stamp: Any, now: float) -> float:
     """Reads packets that a host has sent; returns the time afterwards."""
     hosts = len(files)
     for _ in range(BATCH):
@@ -289,7 +289,7 @@ def _collect(t: Tables, files: Any, counters: Any, source: int, seen_s: Any, sta
 
 
 @compiled
-def forward(t: Tables, files: Any, counters: Any, polled: Any, seen_s: Any, until_s: float) -> float:
+def forward(t: ForwardingTables, files: Any, counters: Any, polled: Any, seen_s: Any, until_s: float) -> float:
     """Moves packets between the hosts' devices until `until_s`; returns the time.
 
     `files` are their non-blocking descriptors, and `polled` the same in the form of `poll`; `seen_s` has, for each

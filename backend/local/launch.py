@@ -38,7 +38,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.backend.devices.accelerator import Asked, Devices, Start, devices
 from paceline.backend.devices.cpu_affinity import Pin, Placement, placement
 from paceline.backend.emulation.emulated_hosts import Hosts
-from paceline.backend.local.worker import Place, maps, work
+from paceline.backend.local.worker import RankEnvironment, maps, work
 from paceline.backend.posix.processes import fork, uninterrupted
 from paceline.backend.posix.reserve import explaining
 from paceline.backend.posix.run_folders import run_folder
@@ -176,7 +176,7 @@ def _supervised(
     try:
         with explaining(folder):
             board, segments, mailboxes = maps(launch, folder, spawned=spawned)
-            place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places, devices=placed)
+            place = RankEnvironment(os.getpid(), launch, board, folder, segments, mailboxes, places, devices=placed)
             if spawned:
                 write_values(place)
             if launch.start is not None:
@@ -274,7 +274,7 @@ class SpawnValues:
     devices: Devices
 
 
-def write_values(place: Place) -> None:
+def write_values(place: RankEnvironment) -> None:
     """Writes the values that spawned ranks need to a file of the run's folder.
 
     Raises:
@@ -314,7 +314,9 @@ def spawned_rank() -> NoReturn:
         os._exit(EXIT_FAILED)
     launch = build_launch(values)
     board, segments, mailboxes = maps(launch, folder, spawned=True)
-    place = Place(values.launcher, launch, board, folder, segments, mailboxes, values.placement, devices=values.devices)
+    place = RankEnvironment(
+        values.launcher, launch, board, folder, segments, mailboxes, values.placement, devices=values.devices
+    )
     work(place, launch.job.team[rank])
 
 

@@ -26,21 +26,21 @@ from paceline.algorithms.core.values import Group, Rank, nbytes
 from paceline.backend.devices.accelerator import Accelerator, Devices, Movable, accelerator
 from paceline.backend.devices.cpu_affinity import Placement
 from paceline.backend.posix.reserve import explained
-from paceline.backend.posix.waits import Clock, wake_on_time
+from paceline.backend.posix.waits import RunClock, wake_on_time
 from paceline.backend.rank.interpreter import Interpreter
-from paceline.backend.rank.rank_context import Station
+from paceline.backend.rank.rank_context import RankStation
 from paceline.backend.status.rank_logs import life, log_of, take_over, warned
 from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.recorder import EXIT_FAILED, FileRecorder
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision.gather import Failure, stream_of
 from paceline.backend.transports import mailbox
-from paceline.backend.transports.cells import Cells
-from paceline.backend.transports.collectives import LOOPBACK, Collectives, Groups, interface_of
-from paceline.backend.transports.mail import GlooMail, Mail
+from paceline.backend.transports.cells import SharedCells
+from paceline.backend.transports.collectives import LOOPBACK, Groups, TorchCollectives, interface_of
+from paceline.backend.transports.mail import GlooMail, RankMail
 from paceline.backend.transports.mailbox import Mailbox
 from paceline.backend.transports.messages import ThreadedInbox
-from paceline.backend.transports.shared_collectives import SharedMemory
+from paceline.backend.transports.shared_collectives import MemoryCollectives
 from paceline.backend.transports.shared_segment import Segment
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ ENVELOPE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankEnvironment:
     """The environment of a rank.
 
     Args:
@@ -119,7 +119,7 @@ def hosts_of(launch: Launch) -> list[Group]:
     return [Group(tuple(ranks)) for ranks in found.values()]
 
 
-def work(place: Place, me: RankContext) -> NoReturn:
+def work(place: RankEnvironment, me: RankContext) -> NoReturn:
     """Runs the rank's program, writes its record, and ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the launcher, which ends its ranks
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -136,7 +136,7 @@ def work(place: Place, me: RankContext) -> NoReturn:
         os._exit(status)  # threads that wait in gloo cannot be ended otherwise
 
 
-def attempt(place: Place, me: RankContext, recorder: FileRecorder) -> Failure | None:
+def attempt(place: RankEnvironment, me: RankContext, recorder: FileRecorder) -> Failure | None:
     """Runs the rank's program and records its outcome; returns the failure, if there was one."""
     failure: Failure | None = None
     try:
@@ -171,7 +171,7 @@ def failed(board: StatusBoard, me: RankContext, recorder: FileRecorder, error: B
     return failure
 
 
-def begin_log(place: Place, me: RankContext) -> None:
+def begin_log(place: RankEnvironment, me: RankContext) -> None:
     """Redirects the process's output to its own log."""
     take_over(log_of(place.folder, me.rank))
     job, cores = place.launch.job, place.placement.cores.get(me.rank)
@@ -197,9 +197,9 @@ def tell_warnings(recorder: FileRecorder, *, log: bool) -> None:
 class Connections:
     """The connections of a rank with the others."""
 
-    mail: Mail
-    collectives: Collectives
-    memory: SharedMemory | None
+    mail: RankMail
+    collectives: TorchCollectives
+    memory: MemoryCollectives | None
     """shared memory of its node; None if its ranks share none"""
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ class Connections:
             self.memory.close()
 
 
-def perform(place: Place, me: RankContext, recorder: FileRecorder) -> None:
+def perform(place: RankEnvironment, me: RankContext, recorder: FileRecorder) -> None:
     """Connects, starts together with the other ranks, runs, and waits until all its messages have been received."""
     own, job = accelerator(place.devices.name(me.rank)), place.launch.job
     own.enter()
@@ -222,7 +222,7 @@ def perform(place: Place, me: RankContext, recorder: FileRecorder) -> None:
     finish(place, interpreter, connections, state)
 
 
-def connect(place: Place, me: RankContext, own: Accelerator, weights_bytes: int) -> Connections:
+def connect(place: RankEnvironment, me: RankContext, own: Accelerator, weights_bytes: int) -> Connections:
     """Connects a rank to the others.
 
     Args:
@@ -239,10 +239,10 @@ def connect(place: Place, me: RankContext, own: Accelerator, weights_bytes: int)
     groups = Groups(me.rank, store, board.lost, interface_at(place, me), board.spare > 0, own, place.devices)
     board.ranks[me.rank].report(RankState.CONNECTING)
     mail = mail_of(place, me, groups, capacity=weights_bytes + ENVELOPE_BYTES)
-    collectives = Collectives(groups)
+    collectives = TorchCollectives(groups)
     memory = None
     if me.node in place.segments:
-        memory = SharedMemory(place.segments[me.node], me.rank, board.lost)
+        memory = MemoryCollectives(place.segments[me.node], me.rank, board.lost)
     for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # created here, so that no step includes this time
         if me.rank not in group or len(group) == 1:
             continue
@@ -252,13 +252,18 @@ def connect(place: Place, me: RankContext, own: Accelerator, weights_bytes: int)
 
 
 def build_interpreter(
-    place: Place, me: RankContext, recorder: FileRecorder, own: Accelerator, job: Job, connections: Connections
+    place: RankEnvironment,
+    me: RankContext,
+    recorder: FileRecorder,
+    own: Accelerator,
+    job: Job,
+    connections: Connections,
 ) -> Interpreter:
     """Returns the interpreter of a rank once all ranks are ready, with its state from a checkpoint if there is one."""
     launch = place.launch
     start = None if launch.start is None else launch.start.read(me.rank)
     since_s = 0.0 if launch.start is None else launch.start.time_s
-    station = Station(me, place.board, recorder, meet(place.board, me, since_s, starts=place.store is None), own)
+    station = RankStation(me, place.board, recorder, meet(place.board, me, since_s, starts=place.store is None), own)
     schedule_death(job, station)
     interpreter = Interpreter(
         station,
@@ -266,7 +271,7 @@ def build_interpreter(
         mail=connections.mail,
         collectives=connections.collectives,
         memory=connections.memory,
-        cells=Cells(node_folder(place.folder, me.node)),
+        cells=SharedCells(node_folder(place.folder, me.node)),
         pace=launch.pace,
         on_nonfinite=launch.on_nonfinite,
         prefetch=launch.prefetch,
@@ -284,7 +289,7 @@ def build_interpreter(
     return interpreter
 
 
-def schedule_death(job: Job, station: Station) -> None:
+def schedule_death(job: Job, station: RankStation) -> None:
     """Lets the process of a rank be killed at the time at which the job lets it die, if it has not ended by then."""
     status = station.status
 
@@ -301,7 +306,7 @@ def schedule_death(job: Job, station: Station) -> None:
                 timer.start()
 
 
-def finish(place: Place, interpreter: Interpreter, connections: Connections, state: Any) -> None:
+def finish(place: RankEnvironment, interpreter: Interpreter, connections: Connections, state: Any) -> None:
     """Completes the record of a rank whose program has ended, and waits until all its messages have been received."""
     station, board = interpreter.station, place.board
     me, recorder = station.me, station.recorder
@@ -325,7 +330,7 @@ def finish(place: Place, interpreter: Interpreter, connections: Connections, sta
         connections.close()
 
 
-def mail_of(place: Place, me: RankContext, groups: Groups, *, capacity: int) -> Mail:
+def mail_of(place: RankEnvironment, me: RankContext, groups: Groups, *, capacity: int) -> RankMail:
     """Returns the rank's messages: by shared memory on its host if there is some, by gloo to other hosts."""
     inbox, memory, gloo = ThreadedInbox(place.board.lost, me.world), None, None
     host = next((host for host in place.mailboxes if me.rank in host), None)
@@ -333,10 +338,10 @@ def mail_of(place: Place, me: RankContext, groups: Groups, *, capacity: int) -> 
         memory = Mailbox(place.mailboxes[host], host, me.rank, place.folder, inbox, place.board.lost)
     if (host or Group((me.rank,))) != me.world:
         gloo = GlooMail(groups, me.world, capacity=capacity, deliver=inbox.put)
-    return Mail(inbox, memory, gloo, groups)
+    return RankMail(inbox, memory, gloo, groups)
 
 
-def interface_at(place: Place, me: RankContext) -> str:
+def interface_at(place: RankEnvironment, me: RankContext) -> str:
     """Returns the network interface of the rank's messages; must be called before any thread has started."""
     launch = place.launch
     if launch.hosts is not None:
@@ -346,7 +351,7 @@ def interface_at(place: Place, me: RankContext) -> str:
     return place.interface or LOOPBACK
 
 
-def meet(board: StatusBoard, me: RankContext, since_s: float = 0.0, *, starts: bool = True) -> Clock:
+def meet(board: StatusBoard, me: RankContext, since_s: float = 0.0, *, starts: bool = True) -> RunClock:
     """Waits until every rank is ready; all clocks start at the same moment.
 
     Args:
@@ -360,7 +365,7 @@ def meet(board: StatusBoard, me: RankContext, since_s: float = 0.0, *, starts: b
         until(board, lambda: board.all_ready)
         board.start(time.monotonic() + START_IN_S - since_s)
     until(board, lambda: bool(board.start_s))
-    clock = Clock(board.start_s)
+    clock = RunClock(board.start_s)
     board.ranks[me.rank].report(RankState.RUNNING)
     clock.wait_until(since_s)
     return clock

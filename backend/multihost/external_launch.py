@@ -34,7 +34,7 @@ from paceline.algorithms.core.errors import PacelineError, RunFailed
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Group, Rank
 from paceline.backend.local.launch import REPORT_S, WATCH_S, Launch, ProgressReporter
-from paceline.backend.local.worker import START_IN_S, Place, attempt, failed, memory_of
+from paceline.backend.local.worker import START_IN_S, RankEnvironment, attempt, failed, memory_of
 from paceline.backend.multihost.external_record import ExternalRecord
 from paceline.backend.multihost.host_sync import HostSync, Lease, Shares
 from paceline.backend.multihost.rank_mapping import RankMapping, map_ranks
@@ -46,7 +46,7 @@ from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.recorder import FileRecorder
 from paceline.backend.status.status_board import RunState, StatusBoard, StepGrants
 from paceline.backend.supervision import failure_messages
-from paceline.backend.supervision.clock_sync import Reading, answer, ask
+from paceline.backend.supervision.clock_sync import ClockReading, answer, ask
 from paceline.backend.supervision.gather import Failure, stream_of
 from paceline.backend.supervision.monitors import DeadlockMonitor, GoalMonitor, Liveness, hung, stopped
 from paceline.backend.supervision.supervisor import GRACE_S
@@ -241,7 +241,7 @@ class ExternalRun:
         limit = NEVER if self.job.limit is None else self.job.limit
         return Shares(store, limit, len(hosts)) if self.job.method.independent else Lease(store, limit)
 
-    def _compare_clocks(self) -> Reading | None:
+    def _compare_clocks(self) -> ClockReading | None:
         """Reads host 0's clock, in the first process of each host."""
         reading = None
         for connection in self.world.connections:
@@ -262,13 +262,13 @@ class ExternalRun:
         else:
             self._own_failure = attempt(place, me, self._recorder)
 
-    def _place(self, me: RankContext, nodes: frozenset[int]) -> Place:
+    def _place(self, me: RankContext, nodes: frozenset[int]) -> RankEnvironment:
         """Returns the rank's environment: its host's shared memory, and a connection to the store."""
         launch, host = self.launch, Group(tuple(self.mine))
         segments: dict[Group, Segment] = {}
         if me.role == "worker" and launch.shared_memory and int(me.node.ranks[0]) in nodes:
             segments[me.node] = Segment(me.node, folder=self.folder)
-        return Place(
+        return RankEnvironment(
             os.getpid(),
             launch,
             self.board,

@@ -28,7 +28,7 @@ from paceline.backend.multihost.rank_mapping import RankMapping
 from paceline.backend.multihost.world import World
 from paceline.backend.posix.waits import wait_until
 from paceline.backend.status.status_board import StatusBoard
-from paceline.backend.supervision.clock_sync import Alignment, Reading
+from paceline.backend.supervision.clock_sync import Alignment, ClockReading
 from paceline.backend.supervision.gather import Failure, gather, stream_of
 from paceline.records.trace import Trace
 
@@ -50,7 +50,9 @@ class ExternalRecord:
     store: Store
     devices: Devices
 
-    def send(self, placed: dict[str, Any], start: Reading | None, end: Reading | None, *, failed: bool) -> None:
+    def send(
+        self, placed: dict[str, Any], start: ClockReading | None, end: ClockReading | None, *, failed: bool
+    ) -> None:
         """Sends this host's part to host 0."""
         names = [stream_of(self.folder, rank).name for rank in self.mapping.on(self.world.here)]
         names = [name for name in names if (self.folder / name).exists()]
@@ -139,8 +141,8 @@ def _clock(part: dict[str, Any]) -> Alignment | None:
     """Returns the alignment of a host's clock; None if the clock was never read."""
     if part["start"] is None:
         return None
-    end = None if part["end"] is None else Reading(**part["end"])
-    return Alignment(Reading(**part["start"]), end, part["start_s"])
+    end = None if part["end"] is None else ClockReading(**part["end"])
+    return Alignment(ClockReading(**part["start"]), end, part["start_s"])
 
 
 PIECE_BYTES = 4 << 20

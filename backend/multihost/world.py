@@ -40,7 +40,7 @@ from paceline.backend.posix.processes import ALIVE, free, takes, uninterrupted
 from paceline.backend.posix.run_folders import SHARED, run_folder
 from paceline.backend.posix.waits import wait_until
 from paceline.backend.transports.collectives import LOOPBACK, address_towards, interface_with, set_peer_timeout
-from paceline.backend.transports.launchers import Joined
+from paceline.backend.transports.launchers import LaunchedProcess
 from paceline.records.machine import OtherLoad, machine_facts
 
 MEET_S = 300.0
@@ -66,7 +66,7 @@ class World:
             of another host has one to process 0.
     """
 
-    joined: Joined
+    joined: LaunchedProcess
     hosts: tuple[Host, ...]
     here: int
     folder: Path
@@ -159,7 +159,7 @@ class World:
 
 
 @contextlib.contextmanager
-def join(joined: Joined) -> Iterator[World]:
+def join(joined: LaunchedProcess) -> Iterator[World]:
     """Connects to the other processes, for the block.
 
     Raises:
@@ -184,7 +184,7 @@ def join(joined: Joined) -> Iterator[World]:
                     wait_until(lambda: all(map(free, folder.glob(ALIVE))), within_s=LEAVE_S)
 
 
-def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
+def _meet(joined: LaunchedProcess, folder: Path | None, alive: list[IO[bytes]]) -> World:
     raw = _connected(joined, hosts=joined.process == 0 and not joined.hosted)
     store = _prefixed(joined, raw)
     store.set(f"process{joined.process}", json.dumps(entry(joined, folder)))
@@ -209,7 +209,7 @@ def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
     return world
 
 
-def _connected(joined: Joined, *, hosts: bool = False) -> Store:
+def _connected(joined: LaunchedProcess, *, hosts: bool = False) -> Store:
     try:
         store = dist.TCPStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
             joined.address,
@@ -224,11 +224,11 @@ def _connected(joined: Joined, *, hosts: bool = False) -> Store:
     return store
 
 
-def _prefixed(joined: Joined, store: Store) -> Store:
+def _prefixed(joined: LaunchedProcess, store: Store) -> Store:
     return PrefixStore(f"paceline/{joined.restarts}", store)
 
 
-def _barrier(store: Store, name: str, joined: Joined) -> None:
+def _barrier(store: Store, name: str, joined: LaunchedProcess) -> None:
     store.add(name, 1)
     if not wait_until(lambda: store.add(name, 0) >= joined.processes, within_s=MEET_S):
         found = store.add(name, 0)
@@ -300,7 +300,7 @@ NAMESPACES = ("net", "pid")
 """namespaces of Linux that determine a process's network and the process ids that it sees"""
 
 
-def entry(joined: Joined, folder: Path | None) -> dict[str, Any]:
+def entry(joined: LaunchedProcess, folder: Path | None) -> dict[str, Any]:
     """Returns the entry of a process for the store, for JSON.
 
     Args:

@@ -97,7 +97,7 @@ def wake_on_time() -> None:
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
-class Clock:
+class RunClock:
     """Seconds since the run's common start. All ranks of a host share one monotonic clock."""
 
     def __init__(self, start_s: float) -> None:
@@ -116,7 +116,7 @@ class Clock:
         Returns:
             By how many seconds the wait ended late; negative if `unless` ended it.
 
-        >>> clock = Clock(time.monotonic())
+        >>> clock = RunClock(time.monotonic())
         >>> clock.wait_until(0.01) >= 0.0
         True
         """

@@ -99,6 +99,8 @@ class Restricted(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in ALLOWED:
             return ALLOWED[module, name]
+        if (module, name) == (__name__, "Part"):  # as checkpoints name it that were made before it was renamed
+            return RankPart
         found = getattr(sys.modules.get(module), name, None)
         if (module, name) in BUILDERS or isinstance(found, torch.dtype) or _is_value(found):
             return found
@@ -175,7 +177,7 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RankPart:
     """The state that one rank needs to resume from a checkpoint."""
 
     state: Any
@@ -288,7 +290,7 @@ class Checkpoint:
             self.read(rank, placed=False)
             self.check_record(rank)
 
-    def read(self, rank: Rank, *, placed: bool = True) -> tuple[Part, dict[Handle[Any], Any]]:
+    def read(self, rank: Rank, *, placed: bool = True) -> tuple[RankPart, dict[Handle[Any], Any]]:
         """Reads a rank's part, and the answers of the handles in it.
 
         Args:

@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from paceline.algorithms.core.checksums import checksum_of, checksums_in, reading, verify
 from paceline.algorithms.core.operations import Handle
 from paceline.algorithms.core.values import Rank
-from paceline.backend.rank.checkpoint import Part, Restricted, sync
+from paceline.backend.rank.checkpoint import RankPart, Restricted, sync
 
 STATE, VECTORS = "state.pickle", "vectors"
 NUMBERS = frozenset("biuf")
@@ -54,7 +54,7 @@ def _alone() -> Iterator[None]:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-class _Pickler(pickle.Pickler):
+class _PartPickler(pickle.Pickler):
     """Replaces vectors by references, and stores handles with their answers."""
 
     def __init__(self, file: IO[bytes], answer: Callable[[Handle[Any]], Any]) -> None:
@@ -91,7 +91,7 @@ def answered(rank: int, number: int, answer: Any) -> Handle[Any]:
     raise NotImplementedError("a part of a checkpoint is read by read_part")
 
 
-def write_part(folder: Path, part: Part, answer: Callable[[Handle[Any]], Any]) -> dict[str, str]:
+def write_part(folder: Path, part: RankPart, answer: Callable[[Handle[Any]], Any]) -> dict[str, str]:
     """Writes a rank's part to a new folder; all of it is on disk when the function returns.
 
     Args:
@@ -105,7 +105,7 @@ def write_part(folder: Path, part: Part, answer: Callable[[Handle[Any]], Any]) -
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     skeleton = io.BytesIO()
-    pickler = _Pickler(skeleton, answer)
+    pickler = _PartPickler(skeleton, answer)
     pickler.dump(part)
     if pickler.vectors:
         writer = FileSystemWriter(folder / VECTORS, sync_files=True)
@@ -150,7 +150,7 @@ class _Unpickler(Restricted):
 
 def read_part(
     folder: Path, checksums: Mapping[str, str], *, placed: bool = True
-) -> tuple[Part, dict[Handle[Any], Any]]:
+) -> tuple[RankPart, dict[Handle[Any], Any]]:
     """Reads a rank's part, and the answers of the handles in it.
 
     Args:
@@ -172,7 +172,7 @@ def read_part(
     with reading(folder / STATE, what), (folder / STATE).open("rb") as file:
         unpickler = _Unpickler(file, vectors, placed=placed)
         part = unpickler.load()
-        if not isinstance(part, Part):
+        if not isinstance(part, RankPart):
             raise TypeError(f"found {type(part).__name__}")
         return part, unpickler.answers
 

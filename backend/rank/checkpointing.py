@@ -26,11 +26,11 @@ from paceline.algorithms.core.operations import Handle
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.stop_rule import NEVER
-from paceline.backend.rank.checkpoint import Mark, Part, Saving, record_of
+from paceline.backend.rank.checkpoint import Mark, RankPart, Saving, record_of
 from paceline.backend.rank.checkpoint_parts import write_part
-from paceline.backend.rank.rank_context import Station, Thread
-from paceline.backend.transports.mail import Mail
-from paceline.backend.transports.messages import Claim
+from paceline.backend.rank.rank_context import RankStation, Thread
+from paceline.backend.transports.mail import RankMail
+from paceline.backend.transports.messages import ReceiveClaim
 
 TAG = "\0checkpoint"
 """the tag of marks; no program uses it"""
@@ -46,7 +46,7 @@ class Checkpointer:
         begun: the step from which the run was resumed; 0 at its beginning.
     """
 
-    def __init__(self, station: Station, mail: Mail, saving: Saving, begun: int) -> None:
+    def __init__(self, station: RankStation, mail: RankMail, saving: Saving, begun: int) -> None:
         self._station, self._mail, self._saving = station, mail, saving
         self.until = saving.following(begun)
         """the step that no rank may begin before the next checkpoint is complete"""
@@ -55,7 +55,7 @@ class Checkpointer:
         self._record = xxhash.xxh3_128()
         """the checksum of these bytes, extended with every checkpoint"""
 
-    def make(self, thread: Thread, part: Part, answer: Callable[[Handle[Any]], Any]) -> None:
+    def make(self, thread: Thread, part: RankPart, answer: Callable[[Handle[Any]], Any]) -> None:
         """Makes the checkpoint that is due; the rank may continue when it returns."""
         station, me, step = self._station, self._station.me, self.until
         began = station.clock.now()
@@ -95,7 +95,7 @@ class Checkpointer:
         """Waits for a rank's mark and returns it; drops what the rank had sent before."""
         inbox = self._mail.inbox
         self._station.waiting(thread, f"for the part of rank {rank} of the checkpoint at step {step}")
-        envelope = inbox.get(rank, TAG, None, Claim(inbox))
+        envelope = inbox.get(rank, TAG, None, ReceiveClaim(inbox))
         inbox.drop(rank, envelope.sent_s)
         mark: Mark = envelope.value
         return mark

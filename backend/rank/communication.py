@@ -19,13 +19,13 @@ from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.program_errors import check_peer, message_wanted, timed_out
 from paceline.backend.devices.accelerator import Accelerator
 from paceline.backend.posix.waits import Backoff
-from paceline.backend.rank.rank_context import Station, Thread
+from paceline.backend.rank.rank_context import RankStation, Thread
 from paceline.backend.status.rank_status import Vote
 from paceline.backend.status.status_board import StatusBoard
-from paceline.backend.transports.collectives import Collectives, Flying
-from paceline.backend.transports.mail import Mail
-from paceline.backend.transports.messages import Claim
-from paceline.backend.transports.shared_collectives import InMemory, SharedMemory
+from paceline.backend.transports.collectives import Flying, TorchCollectives
+from paceline.backend.transports.mail import RankMail
+from paceline.backend.transports.messages import ReceiveClaim
+from paceline.backend.transports.shared_collectives import FlyingInMemory, MemoryCollectives
 
 POLL_S = 0.0002
 """interval of polling in a wait for some of several operations: gloo cannot wait for any of several"""
@@ -57,7 +57,7 @@ class Fetched(Promise):
 class RankHandles(HandleTable[Promise]):
     """The handles of a real rank, whose lanes are threads."""
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: RankStation) -> None:
         super().__init__(station.me.rank, partial(station.recorder.outcome, station.me.rank))
         self._station = station
         self._unanswered: dict[Promise, None] = {}
@@ -191,7 +191,9 @@ def name_of(stream: str) -> int:
 class Communication:
     """The collectives and messages of a rank."""
 
-    def __init__(self, station: Station, mail: Mail, collectives: Collectives, memory: SharedMemory | None) -> None:
+    def __init__(
+        self, station: RankStation, mail: RankMail, collectives: TorchCollectives, memory: MemoryCollectives | None
+    ) -> None:
         self.station, self.mail, self._collectives, self._memory = station, mail, collectives, memory
         self._agreement = Agreement(station.board, station.me.rank)
         self._named: dict[tuple[Group, str], tuple[str, str]] = {}
@@ -249,7 +251,7 @@ class Communication:
         on_device = self.station.accelerator.holds(getattr(op, "value", None))
         return on_device and not stream and self._collectives.direct(op.group)
 
-    def _begin(self, op: Collective, stream: str, started: bool) -> Flying | InMemory | Returning:
+    def _begin(self, op: Collective, stream: str, started: bool) -> Flying | FlyingInMemory | Returning:
         """Starts a collective in host memory; a vector on a GPU is copied there, and the answer back."""
         device = self.station.accelerator
         returning = device.holds(getattr(op, "value", None))
@@ -276,7 +278,7 @@ class Communication:
         check_peer(op, self.station.me.world)
         start = self.station.clock.now()
         self.station.waiting(thread, f"to receive from {message_wanted(op)}")
-        claim = thread.claim or Claim(self.mail.inbox)
+        claim = thread.claim or ReceiveClaim(self.mail.inbox)
         try:
             with self.station.busy() if op.timeout_s is not None else nullcontext():  # a timeout is not a deadlock
                 envelope = self.mail.inbox.get(op.source, op.tag, op.timeout_s, claim)
@@ -295,7 +297,7 @@ class Communication:
 class Returning:
     """A collective in flight in host memory, whose answer is then copied to a device."""
 
-    flying: Flying | InMemory
+    flying: Flying | FlyingInMemory
     device: Accelerator
 
     def done(self) -> bool:

@@ -40,17 +40,17 @@ from paceline.algorithms.runtime.stop_rule import NEVER, next_step
 from paceline.algorithms.runtime.update_log import Update
 from paceline.algorithms.runtime.weights_owner import WeightsOwner, followed
 from paceline.backend.posix.processes import WorkerThread
-from paceline.backend.rank.checkpoint import Part
+from paceline.backend.rank.checkpoint import RankPart
 from paceline.backend.rank.communication import Communication, Fetched, RankHandles
 from paceline.backend.rank.loading import Loader
-from paceline.backend.rank.pacing import Answers, Device, OnNonfinite, Pace
-from paceline.backend.rank.rank_context import Behind, Station, Thread
+from paceline.backend.rank.pacing import Answers, OnNonfinite, Pace, RankDevice
+from paceline.backend.rank.rank_context import Behind, RankStation, Thread
 from paceline.backend.status.rank_logs import life
-from paceline.backend.transports.cells import LINE_BYTES, Cells
-from paceline.backend.transports.collectives import Collectives
-from paceline.backend.transports.mail import Mail
-from paceline.backend.transports.messages import Claim
-from paceline.backend.transports.shared_collectives import SharedMemory
+from paceline.backend.transports.cells import LINE_BYTES, SharedCells
+from paceline.backend.transports.collectives import TorchCollectives
+from paceline.backend.transports.mail import RankMail
+from paceline.backend.transports.messages import ReceiveClaim
+from paceline.backend.transports.shared_collectives import MemoryCollectives
 from paceline.records.learned import Kept, Learned
 from paceline.records.trace import Schedule, Snapshot
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 class RankWeightsOwner(WeightsOwner[Learned]):
     """The updates of one real rank, and the weights being learned if it owns them or may come to own them."""
 
-    def __init__(self, station: Station, job: Job, schedule: Schedule) -> None:
+    def __init__(self, station: RankStation, job: Job, schedule: Schedule) -> None:
         me = station.me.rank
         self.follows = me in followed(job, station.board.spare)
         """whether it records its weights as those being learned"""
@@ -147,7 +147,7 @@ class Drive:
     """
 
     def __init__(
-        self, station: Station, thread: Thread, handles: RankHandles, perform: Callable[[Thread, Op[Any]], Any]
+        self, station: RankStation, thread: Thread, handles: RankHandles, perform: Callable[[Thread, Op[Any]], Any]
     ) -> None:
         assert thread.lane is not None, "only routines are driven"
         self._station, self._thread, self._lane = station, thread, thread.lane
@@ -207,20 +207,20 @@ class Interpreter:
 
     def __init__(
         self,
-        station: Station,
+        station: RankStation,
         job: Job,
         *,
-        mail: Mail,
-        collectives: Collectives,
-        memory: SharedMemory | None,
-        cells: Cells,
+        mail: RankMail,
+        collectives: TorchCollectives,
+        memory: MemoryCollectives | None,
+        cells: SharedCells,
         pace: Pace | None,
         on_nonfinite: OnNonfinite,
         prefetch: int | None,
         schedule: Schedule,
     ) -> None:
         self.station, self.job, self.cells = station, job, cells
-        self.device = Device(station, job.learner, pace, on_nonfinite)
+        self.device = RankDevice(station, job.learner, pace, on_nonfinite)
         self.loader = Loader(station, job.learner, prefetch)
         self.communication = Communication(station, mail, collectives, memory)
         self.weights_owner = RankWeightsOwner(station, job, schedule)
@@ -234,7 +234,7 @@ class Interpreter:
         self._backward = WorkerThread("backward")
         self._meanings = self._table()
 
-    def resume(self, part: Part, answers: Mapping[Handle[Any], Any]) -> None:
+    def resume(self, part: RankPart, answers: Mapping[Handle[Any], Any]) -> None:
         """Restores the rank's part of a checkpoint, and the answers of the handles in it."""
         self._state = part.state
         self.weights_owner.restore(part.learned, part.age)
@@ -268,10 +268,10 @@ class Interpreter:
         self.weights_owner.show()
         return self._state
 
-    def _part(self) -> Part:
+    def _part(self) -> RankPart:
         """Returns this rank's part of a checkpoint."""
         keeper = self.weights_owner
-        return Part(
+        return RankPart(
             self._state, keeper.kept(), keeper.logs[self.station.me.rank].age, self.device.late_s, self.loader.reads
         )
 
@@ -348,7 +348,7 @@ class Interpreter:
             # same on every rank that runs the same program
             child.stream, child.lane = line, Lane(what)
         elif isinstance(what, ops.Receive):
-            child.claim = Claim(self.communication.mail.inbox)
+            child.claim = ReceiveClaim(self.communication.mail.inbox)
             give_up = child.claim.give_up
         elif isinstance(what, ops.Gradient):
             child.given_up = threading.Event()

@@ -22,7 +22,7 @@ from typing import Any
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.job import Learner
 from paceline.algorithms.core.values import Batch, Samples
-from paceline.backend.rank.rank_context import Station, Thread
+from paceline.backend.rank.rank_context import RankStation, Thread
 from paceline.records.trace import READER, Reads
 from paceline.workloads.batches.drawing import Counting
 from paceline.workloads.reading import following
@@ -32,7 +32,7 @@ LEAVE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedBatch:
     """A batch as it was read: its data or failure, and the requests to the file until then."""
 
     samples: Samples
@@ -50,7 +50,7 @@ class Loader:
         depth: batches that are prefetched; None: samples are in memory and are not read.
     """
 
-    def __init__(self, station: Station, learner: Learner, depth: int | None) -> None:
+    def __init__(self, station: RankStation, learner: Learner, depth: int | None) -> None:
         self.station, self.learner, self.depth = station, learner, depth
         self._reads: Reads | None = None
         self._stall_s = 0.0
@@ -59,7 +59,7 @@ class Loader:
         self.before: Reads | None = None
         """requests to a file before the checkpoint from which the run was resumed"""
         self._counts = counting(learner)
-        self._ahead = None if not depth else Ahead(station, learner, depth)
+        self._ahead = None if not depth else Prefetching(station, learner, depth)
 
     def load(self, thread: Thread, samples: Samples) -> Batch:
         """Returns the samples' data; waits for it if necessary."""
@@ -90,13 +90,13 @@ class Loader:
             self._ahead.close()
 
 
-class Ahead:
+class Prefetching:
     """Prefetches batches in a thread of its own, which starts with the first requested batch."""
 
-    def __init__(self, station: Station, learner: Learner, depth: int) -> None:
+    def __init__(self, station: RankStation, learner: Learner, depth: int) -> None:
         self.station, self.learner, self.depth = station, learner, depth
         self._counts = counting(learner)
-        self._queue: deque[Loaded] = deque()
+        self._queue: deque[LoadedBatch] = deque()
         self._changed = threading.Condition()
         self._due: Samples | None = None
         """the expected next request: the first in the queue, or the one that will be put there first"""
@@ -107,7 +107,7 @@ class Ahead:
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=READER, daemon=True)
 
-    def take(self, samples: Samples) -> Loaded:
+    def take(self, samples: Samples) -> LoadedBatch:
         """Returns the batch; waits for it if necessary."""
         with self._changed:
             if samples != self._due:
@@ -144,7 +144,7 @@ class Ahead:
             samples, self._next = self._next, following(self._next)
             return samples, self._turn
 
-    def _put(self, loaded: Loaded, turn: int) -> None:
+    def _put(self, loaded: LoadedBatch, turn: int) -> None:
         """Puts a batch into the queue when there is space, unless it is no longer needed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or turn != self._turn or len(self._queue) < self.depth)
@@ -164,7 +164,7 @@ class Ahead:
             self._thread.join(LEAVE_S)
 
 
-def read(learner: Learner, samples: Samples, counts: Counting | None) -> Loaded:
+def read(learner: Learner, samples: Samples, counts: Counting | None) -> LoadedBatch:
     """Reads a batch in the calling thread; `counts` returns the requests to the file."""
     data: Any = None
     failure: Exception | None = None
@@ -174,7 +174,7 @@ def read(learner: Learner, samples: Samples, counts: Counting | None) -> Loaded:
         failure = RunFailed(f"worker {samples.worker} could not load the batch of step {samples.index}: {error}")
     except Exception as error:
         failure = error
-    return Loaded(samples, data, failure, None if counts is None else Reads(*counts.reads(samples.worker)))
+    return LoadedBatch(samples, data, failure, None if counts is None else Reads(*counts.reads(samples.worker)))
 
 
 def counting(learner: Learner) -> Counting | None:

@@ -22,9 +22,9 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.job import Learner
 from paceline.algorithms.core.values import Batch, GradientResult, Layout, Rank, Weights, join, norm
 from paceline.backend.devices.accelerator import Processor
-from paceline.backend.rank.rank_context import Station, Thread, Turn
+from paceline.backend.rank.rank_context import RankStation, Thread, Turn
 from paceline.backend.status.rank_logs import life
-from paceline.backend.transports.messages import Cancelled
+from paceline.backend.transports.messages import OperationCancelled
 
 OnNonfinite = Literal["raise", "warn"]
 EVERY = 100
@@ -159,11 +159,11 @@ class Pace(Protocol):
         ...
 
 
-class Device:
+class RankDevice:
     """Computes one gradient at a time, for any lane."""
 
     def __init__(
-        self, station: Station, learner: Learner, pace: Pace | None, on_nonfinite: OnNonfinite = "warn"
+        self, station: RankStation, learner: Learner, pace: Pace | None, on_nonfinite: OnNonfinite = "warn"
     ) -> None:
         self.station, self.learner, self.pace = station, learner, pace
         me = station.me
@@ -188,7 +188,7 @@ class Device:
         step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
         with self._free, self.station.busy():
             if thread.given_up is not None and thread.given_up.is_set():
-                raise Cancelled("a gradient that was cancelled before its turn")
+                raise OperationCancelled("a gradient that was cancelled before its turn")
             start = self.station.clock.now()
             vector, loss = self.learner.gradient(weights.vector, batch.data)
             self.station.accelerator.synchronize()  # before the time is measured

@@ -12,11 +12,11 @@ from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.program import Lane
 from paceline.algorithms.runtime.program_errors import place_of
 from paceline.backend.devices.accelerator import Accelerator, Processor
-from paceline.backend.posix.waits import Clock
+from paceline.backend.posix.waits import RunClock
 from paceline.backend.status.rank_status import RankState, RankStatus
 from paceline.backend.status.recorder import FileRecorder
 from paceline.backend.status.status_board import StatusBoard
-from paceline.backend.transports.messages import Claim
+from paceline.backend.transports.messages import ReceiveClaim
 from paceline.records.trace import Activity
 
 Turn = Callable[[], None]
@@ -41,7 +41,7 @@ class Thread:
     """the line at which a single operation was started, which has no line of its own"""
     leave: Callable[[Behind], None] | None = None
     """schedules a computation in this thread after the lane's next advance; None for a single started operation"""
-    claim: Claim | None = None
+    claim: ReceiveClaim | None = None
     """the claim of a single started receive, which `Cancel` gives up"""
     given_up: threading.Event | None = None
     """set by a `Cancel` of any other single started operation"""
@@ -53,13 +53,13 @@ class Thread:
 
 
 @dataclass(frozen=True)
-class Station:
+class RankStation:
     """The objects that all parts of the interpreter share."""
 
     me: RankContext
     board: StatusBoard
     recorder: FileRecorder
-    clock: Clock
+    clock: RunClock
     accelerator: Accelerator = field(default_factory=Processor)
     """the device of the rank"""
     status: RankStatus = field(init=False)

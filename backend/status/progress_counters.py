@@ -160,7 +160,7 @@ class Recent:
         return ", ".join(said)
 
 
-class Window:
+class ProgressWindow:
     """The readings of the last `window_s` seconds."""
 
     def __init__(self, workers: int, window_s: float = WINDOW_S) -> None:

@@ -25,7 +25,7 @@ ANSWER = struct.Struct("d")
 ASK, DONE = b"?", b"."
 
 
-class Round(NamedTuple):
+class ClockRound(NamedTuple):
     """One request and its answer: times of the own clock, the other clock, the own clock."""
 
     asked_s: float
@@ -34,7 +34,7 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """The offset of another clock from the own one.
 
     Args:
@@ -48,15 +48,15 @@ class Reading:
     error_s: float
 
 
-def read(rounds: Iterable[Round]) -> Reading:
+def read(rounds: Iterable[ClockRound]) -> ClockReading:
     """Returns the best estimate from several round trips.
 
-    >>> read([Round(0.0, 105.0, 4.0), Round(10.0, 111.0, 11.0)])
+    >>> read([ClockRound(0.0, 105.0, 4.0), Round(10.0, 111.0, 11.0)])
     Reading(at_s=10.5, offset_s=100.5, error_s=0.5)
     """
     best = min(rounds, key=lambda one: one.heard_s - one.asked_s)
     middle = (best.asked_s + best.heard_s) / 2
-    return Reading(middle, best.said_s - middle, (best.heard_s - best.asked_s) / 2)
+    return ClockReading(middle, best.said_s - middle, (best.heard_s - best.asked_s) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class Alignment:
         end: the reading after it; None if there was none.
         start_s: the common start on this host's clock, as it was set from the first reading.
 
-    >>> slow = Alignment(Reading(100.0, 5.0, 1e-4), Reading(200.0, 6.0, 2e-4), start_s=100.0)
+    >>> slow = Alignment(ClockReading(100.0, 5.0, 1e-4), Reading(200.0, 6.0, 2e-4), start_s=100.0)
     >>> slow.shift_s(50.0), slow.drift, slow.error_s
     (0.5, 0.01, 0.0002)
     """
 
-    start: Reading
-    end: Reading | None
+    start: ClockReading
+    end: ClockReading | None
     start_s: float
 
     @property
@@ -108,7 +108,9 @@ class Alignment:
         }
 
 
-def ask(connection: socket.socket, *, rounds: int = ROUNDS, clock: Callable[[], float] = time.monotonic) -> Reading:
+def ask(
+    connection: socket.socket, *, rounds: int = ROUNDS, clock: Callable[[], float] = time.monotonic
+) -> ClockReading:
     """Reads the clock at the other end of a connection, which calls `answer`."""
     found = []
     connection.sendall(ASK)
@@ -117,7 +119,7 @@ def ask(connection: socket.socket, *, rounds: int = ROUNDS, clock: Callable[[], 
         asked_s = clock()
         connection.sendall(ASK)
         (said_s,) = ANSWER.unpack(_receive(connection, ANSWER.size))
-        found.append(Round(asked_s, said_s, clock()))
+        found.append(ClockRound(asked_s, said_s, clock()))
     connection.sendall(DONE)
     return read(found)
 

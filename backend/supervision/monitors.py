@@ -39,7 +39,7 @@ WAITING = (RankState.READY, RankState.BLOCKED, RankState.DRAINED)
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class LastActivity:
     """A rank's progress count and processor time when it was last active."""
 
     progress: int
@@ -58,7 +58,7 @@ class Liveness:
 
     def __init__(self, board: StatusBoard, processes: Mapping[int, Rank], *, joined: bool = False) -> None:
         self._board, self._processes, self._joined = board, processes, joined
-        self._last: dict[int, Activity] = {}
+        self._last: dict[int, LastActivity] = {}
         self._checked_s = 0.0
 
     def restart(self) -> None:
@@ -78,12 +78,12 @@ class Liveness:
         now = time.monotonic()
         return {pid: now - self._last_activity(pid, rank, now).at_s for pid, rank in self._processes.items()}
 
-    def _last_activity(self, pid: int, rank: Rank, now: float) -> Activity:
+    def _last_activity(self, pid: int, rank: Rank, now: float) -> LastActivity:
         """Returns the activity at the time when the process was last active, which may be now."""
         row, (used_s, runs) = self._board.ranks[rank], processor(pid, joined=self._joined)
         progress, waits, last = row.progress, row.state in WAITING, self._last.get(pid)
         if last is None or progress != last.progress or (not waits and at_work(last, used_s, runs, now)):
-            last = self._last[pid] = Activity(progress, used_s, now)
+            last = self._last[pid] = LastActivity(progress, used_s, now)
         return last
 
 
@@ -105,7 +105,7 @@ def hung(states: Mapping[int, RankState], quiet_s: Mapping[int, float], timeout_
     return [one for one in late if states[one] in AT_WORK] if waited else []
 
 
-def at_work(last: Activity, used_s: float, runs: bool, now_s: float) -> bool:
+def at_work(last: LastActivity, used_s: float, runs: bool, now_s: float) -> bool:
     """Whether a process has used more processor time since it was last active than one that waits for the network."""
     return runs or used_s - last.processor_s > LEAST_SHARE * (now_s - last.at_s) + TICK_S
 

@@ -107,7 +107,7 @@ class Mapped:
         lines[at : at + len(rest)] = rest
 
 
-class Cells:
+class SharedCells:
     """The cells of one node, as seen by one rank."""
 
     def __init__(self, folder: Path) -> None:

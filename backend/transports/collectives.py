@@ -244,7 +244,7 @@ STAND_INS = {1: torch.uint8, 2: torch.float16, 4: torch.float32, 8: torch.float6
 """the number type in which the elements of a `Null` are sent, by their size in bytes"""
 
 
-class Collectives:
+class TorchCollectives:
     """The collectives of one rank by gloo and NCCL."""
 
     def __init__(self, groups: Groups) -> None:

@@ -1,6 +1,6 @@
 """The launchers `torchrun`, `mpirun` and `srun`: how one of them has started this process, and a script for Slurm.
 
-Each launcher has one adapter from its environment variables to a `Joined`; the rest of a run does not differ.
+Each launcher has one adapter from its environment variables to a `LaunchedProcess`; the rest of a run does not differ.
 
 Rules of this file:
 
@@ -55,7 +55,7 @@ class RefusedElsewhere(SaidElsewhere, InputError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class LaunchedProcess:
     """One process of those that a launcher has started.
 
     Args:
@@ -80,7 +80,7 @@ class Joined:
     restarts: int = 0
 
 
-def joined(environment: Mapping[str, str]) -> Joined | None:
+def joined(environment: Mapping[str, str]) -> LaunchedProcess | None:
     """Returns how this process was started, or None if no launcher started it.
 
     Raises:
@@ -101,14 +101,14 @@ def joined(environment: Mapping[str, str]) -> Joined | None:
     return None
 
 
-def hasty(started: Joined, environment: Mapping[str, str]) -> str | None:
+def hasty(started: LaunchedProcess, environment: Mapping[str, str]) -> str | None:
     """Returns a warning with the remedy if the launcher kills processes too soon after a failure; None if it does not.
 
     Args:
         started: how this process was started.
         environment: the environment variables.
 
-    >>> started = Joined(launcher="mpirun", process=0, processes=2, local=0, address="a", port=1)
+    >>> started = LaunchedProcess(launcher="mpirun", process=0, processes=2, local=0, address="a", port=1)
     >>> hasty(started, {SIGKILL_TIMEOUT: "10"}) is None
     True
     """
@@ -167,9 +167,9 @@ class Variables:
         return self.number("MASTER_PORT", FIRST_PORT + zlib.crc32(job.encode()) % PORTS, below=1 << 16)
 
 
-def _by_torchrun(variables: Variables) -> Joined:
+def _by_torchrun(variables: Variables) -> LaunchedProcess:
     processes = variables.count("WORLD_SIZE")
-    return Joined(
+    return LaunchedProcess(
         launcher="torchrun",
         process=variables.number("RANK", below=processes),
         processes=processes,
@@ -182,13 +182,13 @@ def _by_torchrun(variables: Variables) -> Joined:
     )
 
 
-def _by_mpirun(variables: Variables) -> Joined:
+def _by_mpirun(variables: Variables) -> LaunchedProcess:
     processes = variables.count("OMPI_COMM_WORLD_SIZE")
     here = variables.number("OMPI_COMM_WORLD_LOCAL_SIZE") == processes
     address = variables.found.get("MASTER_ADDR") or (LOOPBACK_ADDRESS if here else "")
     why = "on several hosts give the first one's: `mpirun -x MASTER_ADDR=…`"
     job = variables.found.get("PMIX_NAMESPACE") or variables.found.get("OMPI_MCA_ess_base_jobid") or ""
-    return Joined(
+    return LaunchedProcess(
         launcher="mpirun",
         process=variables.number("OMPI_COMM_WORLD_RANK", below=processes),
         processes=processes,
@@ -198,14 +198,14 @@ def _by_mpirun(variables: Variables) -> Joined:
     )
 
 
-def _by_srun(variables: Variables) -> Joined | None:
+def _by_srun(variables: Variables) -> LaunchedProcess | None:
     tasks = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in variables.found else "SLURM_NTASKS"
     processes = variables.count(tasks)
     if processes == 1:
         return None
     listed = "SLURM_STEP_NODELIST" if "SLURM_STEP_NODELIST" in variables.found else "SLURM_JOB_NODELIST"
     address = variables.found.get("MASTER_ADDR") or first_host(variables.text(listed))
-    return Joined(
+    return LaunchedProcess(
         launcher="srun",
         process=variables.number("SLURM_PROCID", below=processes),
         processes=processes,

@@ -30,7 +30,7 @@ END = "\0end"
 """the tag of a rank's last message, which ends the receiver's thread; no program uses it"""
 
 
-class Mail:
+class RankMail:
     """Sends the messages of one rank, by shared memory or gloo.
 
     Args:

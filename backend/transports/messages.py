@@ -39,7 +39,7 @@ Bytes = npt.NDArray[np.uint8]
 LENGTH = struct.Struct("<q")
 
 
-class _Pickler(pickle.Pickler):
+class _MessagePickler(pickle.Pickler):
     """Pickles tensors as NumPy buffers, out of band; NumPy itself does the same with protocol 5.
 
     A `Null` is sent as zeros of the same size: a run that only measures times must send as many bytes.
@@ -65,7 +65,7 @@ def parts(value: Any) -> list[Bytes]:
     """Returns the parts of a message in order: the header, and the vectors, which share the value's memory."""
     buffers: list[pickle.PickleBuffer] = []
     skeleton = io.BytesIO()
-    _Pickler(skeleton, protocol=5, buffer_callback=buffers.append).dump(value)
+    _MessagePickler(skeleton, protocol=5, buffer_callback=buffers.append).dump(value)
     vectors = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
     lengths = b"".join(LENGTH.pack(len(vector)) for vector in vectors)
     pickled = skeleton.getvalue()
@@ -144,12 +144,12 @@ POLL_S = 0.05
 """how often a waiting thread checks whether a peer has died"""
 
 
-class Cancelled(PacelineError):
+class OperationCancelled(PacelineError):
     """The operation was cancelled by `Cancel`."""
 
 
 @dataclass
-class Claim:
+class ReceiveClaim:
     """A pending receive. It is open until it has its message or is cancelled."""
 
     inbox: ThreadedInbox
@@ -231,14 +231,14 @@ class ThreadedInbox:
             self._messages.forget_reports()
             self._gone.clear()
 
-    def close(self, claim: Claim) -> bool:
+    def close(self, claim: ReceiveClaim) -> bool:
         """Cancels a `get`; returns False if it has its message already."""
         with self._changed:
             claim.open, in_time = False, claim.open
             self._notify()
         return in_time
 
-    def get(self, source: Rank | None, tag: str, timeout_s: float | None, claim: Claim) -> Envelope:
+    def get(self, source: Rank | None, tag: str, timeout_s: float | None, claim: ReceiveClaim) -> Envelope:
         """Returns the matching message that was sent first.
 
         Args:
@@ -256,7 +256,7 @@ class ThreadedInbox:
             self._pause(0.0)  # messages in shared memory may be older than those in the inbox
             while True:
                 if not claim.open:
-                    raise Cancelled("a receive that was cancelled")
+                    raise OperationCancelled("a receive that was cancelled")
                 dead = self._lost(self._messages.concerned(source, self._everyone))
                 if dead is not None:
                     self._pause(0.0)  # deliver first what the dead rank had sent before

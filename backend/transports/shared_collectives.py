@@ -71,7 +71,7 @@ FORMS = {
 """a code for each number type, so that members can compare theirs"""
 
 
-class Channel:
+class MemoryChannel:
     """One member's part in the collectives of a group and stream.
 
     Args:
@@ -300,21 +300,23 @@ def _words(form: int) -> str:
     return f"{form >> 8} numbers of {str(dtype).removeprefix('torch.')}"
 
 
-class SharedMemory:
+class MemoryCollectives:
     """The collectives of one rank in its node's shared memory."""
 
     def __init__(self, segment: Segment, rank: Rank, lost: Lost) -> None:
         self._segment, self._rank, self._lost = segment, rank, lost
-        self._lines: dict[tuple[Group, str], Line | None] = {}
+        self._lines: dict[tuple[Group, str], CollectiveLine | None] = {}
 
-    def line(self, group: Group, stream: str = "") -> Line | None:
+    def line(self, group: Group, stream: str = "") -> CollectiveLine | None:
         """Returns the line of this group and stream, or None if they use gloo."""
         if not self._segment.holds(group):
             return None
         if (group, stream) not in self._lines:
             number = self._segment.claim(group, stream)
             self._lines[group, stream] = (
-                None if number is None else Line(Channel(self._segment, number, group, self._rank, self._lost))
+                None
+                if number is None
+                else CollectiveLine(MemoryChannel(self._segment, number, group, self._rank, self._lost))
             )
         return self._lines[group, stream]
 
@@ -335,10 +337,10 @@ class SharedMemory:
                 line.close(lambda: None)
 
 
-class Line:
+class CollectiveLine:
     """The collectives of a group and stream at one rank, in order. One thread at a time issues them."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: MemoryChannel) -> None:
         self._channel = channel
         self._due: deque[Issued] = deque()
         self._turn = threading.Lock()
@@ -346,7 +348,7 @@ class Line:
         self._helper: WorkerThread | None = None
         """None until a collective is started"""
 
-    def issue(self, op: Collective, *, started: bool) -> InMemory:
+    def issue(self, op: Collective, *, started: bool) -> FlyingInMemory:
         """Issues a collective; one that is not started is performed when its result is requested."""
         issued = Issued(op)
         self._due.append(issued)
@@ -354,7 +356,7 @@ class Line:
             if self._helper is None:
                 self._helper = WorkerThread("collectives")
             self._helper.put(self._next)
-        return InMemory(lambda: issued.done, lambda: self._finish(issued))
+        return FlyingInMemory(lambda: issued.done, lambda: self._finish(issued))
 
     def _next(self) -> None:
         """Performs the oldest pending one, unless a waiting thread has done so."""
@@ -387,7 +389,7 @@ class Issued:
     _answer: Any = None
     _failure: BaseException | None = None
 
-    def perform(self, channel: Channel) -> None:
+    def perform(self, channel: MemoryChannel) -> None:
         """Performs it and releases its value."""
         assert self.op is not None, "each is performed once"
         op, self.op = self.op, None
@@ -405,7 +407,7 @@ class Issued:
 
 
 @dataclass(frozen=True, slots=True)
-class InMemory:
+class FlyingInMemory:
     """A collective in flight."""
 
     done: Callable[[], bool]

@@ -23,7 +23,7 @@ from unittest.mock import patch
 from common.intervals import between
 from paceline.algorithms.core.program import Lane
 from paceline.backend.rank.interpreter import RankWeightsOwner
-from paceline.backend.rank.rank_context import Station
+from paceline.backend.rank.rank_context import RankStation
 from paceline.backend.status.recorder import FileRecorder
 from torch_comparison.models import Nothing
 from torch_comparison.runs import TRANSPORTS, run, step_s
@@ -32,7 +32,7 @@ ALLOWED_S = 0.02 * 0.005
 """2 % of a step of 5 ms"""
 RECORD_AND_GENERATOR = (
     (Lane, "advance"),
-    (Station, "span"),
+    (RankStation, "span"),
     (RankWeightsOwner, "applied"),
     (FileRecorder, "flush"),
 )

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from paceline.algorithms.core.job import Budget
-from paceline.backend.status.progress_counters import RankTotals, Scored, Totals, Window
+from paceline.backend.status.progress_counters import ProgressWindow, RankTotals, Scored, Totals
 from paceline.records import Run
 from paceline.records.figures import DURATION, significant
 from paceline.records.pace import TOLERANCE
@@ -243,7 +243,7 @@ class RunWatch:
     def __init__(self, predicted: PredictedProgress, budget: Budget, workers: int) -> None:
         self.predicted, self._budget, self._workers = predicted, budget, workers
         self.slow_ranks = SlowRanks(predicted.gradient_s)
-        self._window = Window(workers)
+        self._window = ProgressWindow(workers)
         self._readings: deque[ProgressReading] = deque()
         """the newest is last; the oldest is at the middle of the run, or just before it"""
         self._before = 0.0

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Evaluation, Learner, OneByOne
 from paceline.algorithms.core.values import Group, Layout, Rank, Samples
-from paceline.backend.devices.accelerator import Copying, Devices, accelerator, devices, mapped
+from paceline.backend.devices.accelerator import CopyingDevice, Devices, accelerator, devices, mapped
 from paceline.backend.local import worker
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.status import recorder
@@ -73,7 +73,7 @@ def away(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone().as_subclass(Away)
 
 
-class Pretended(Copying):
+class Pretended(CopyingDevice):
     """A simulated device, which counts its calls."""
 
     def __init__(self) -> None:

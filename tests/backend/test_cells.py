@@ -14,7 +14,7 @@ import torch
 
 from paceline.algorithms.core.operations import Cell
 from paceline.backend.supervision.gather import lost_updates
-from paceline.backend.transports.cells import Cells, landed, mapped
+from paceline.backend.transports.cells import SharedCells, landed, mapped
 
 CELL = Cell("shared")
 TURNS = 1500  # enough that processes and lanes interleave
@@ -22,7 +22,7 @@ TURNS = 1500  # enough that processes and lanes interleave
 
 def add_under_lock(folder: Path, lanes: int = 1) -> None:
     """Reads, computes and writes in three steps: without the lock, additions would be lost."""
-    cells = Cells(folder)
+    cells = SharedCells(folder)
 
     def lane() -> None:
         for _ in range(TURNS):
@@ -52,11 +52,11 @@ def in_processes(work: Callable[[Path, int], None], folder: Path, count: int, la
 @pytest.mark.parametrize(("processes", "lanes"), [(2, 1), (1, 3), (2, 2)])
 def test_nothing_is_lost_under_the_lock(tmp_path: Path, processes: int, lanes: int) -> None:
     in_processes(add_under_lock, tmp_path, processes, lanes)
-    assert Cells(tmp_path).access(CELL, "read", None).tolist() == [processes * lanes * TURNS] * 3
+    assert SharedCells(tmp_path).access(CELL, "read", None).tolist() == [processes * lanes * TURNS] * 3
 
 
 def lock_once(folder: Path, _: int) -> None:
-    cells, another = Cells(folder), Cells(folder)
+    cells, another = SharedCells(folder), SharedCells(folder)
     assert not cells.unlock(CELL)
     cells.lock(CELL)
     assert not another.unlock(CELL)
@@ -69,14 +69,14 @@ def test_unlocking_says_whether_the_lock_was_held(tmp_path: Path) -> None:
 
 
 def test_a_cell_is_none_before_its_first_writing(tmp_path: Path) -> None:
-    one, other = Cells(tmp_path), Cells(tmp_path)
+    one, other = SharedCells(tmp_path), SharedCells(tmp_path)
     assert one.access(CELL, "read", None) is None
     assert one.access(CELL, "add", np.array([1.0, 2.0])) is None
     assert other.access(CELL, "read", None).tolist() == [1.0, 2.0]
 
 
 def test_every_access_answers_the_value_before(tmp_path: Path) -> None:
-    one, other = Cells(tmp_path), Cells(tmp_path)
+    one, other = SharedCells(tmp_path), SharedCells(tmp_path)
     assert one.access(CELL, "swap", np.array([1.0])) is None
     assert other.access(CELL, "add", np.array([2.0])).tolist() == [1.0]
     assert one.access(CELL, "swap", np.array([9.0])).tolist() == [3.0]
@@ -84,7 +84,7 @@ def test_every_access_answers_the_value_before(tmp_path: Path) -> None:
 
 
 def test_an_answer_is_a_copy(tmp_path: Path) -> None:
-    cells = Cells(tmp_path)
+    cells = SharedCells(tmp_path)
     cells.access(CELL, "swap", np.array([1.0]))
     before = cells.access(CELL, "read", None)
     cells.access(CELL, "add", np.array([1.0]))
@@ -94,8 +94,8 @@ def test_an_answer_is_a_copy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [torch.tensor, lambda numbers: np.array(numbers, dtype=np.float32)])
 def test_vectors_come_back_as_what_they_were(tmp_path: Path, make: Any) -> None:
-    Cells(tmp_path).access(CELL, "swap", make([1.5, 2.5]))
-    found = Cells(tmp_path).access(CELL, "read", None)
+    SharedCells(tmp_path).access(CELL, "swap", make([1.5, 2.5]))
+    found = SharedCells(tmp_path).access(CELL, "read", None)
     assert type(found) is type(make([0.0])) and found.dtype == make([0.0]).dtype
     assert found.tolist() == [1.5, 2.5]
 
@@ -103,7 +103,7 @@ def test_vectors_come_back_as_what_they_were(tmp_path: Path, make: Any) -> None:
 def test_cells_of_other_names_and_nodes_are_others(tmp_path: Path) -> None:
     for node in ("here", "there"):
         (tmp_path / node).mkdir()
-    here, there = Cells(tmp_path / "here"), Cells(tmp_path / "there")
+    here, there = SharedCells(tmp_path / "here"), SharedCells(tmp_path / "there")
     here.access(CELL, "swap", np.array([1.0]))
     assert there.access(CELL, "read", None) is None
     assert here.access(Cell("another"), "read", None) is None
@@ -111,7 +111,7 @@ def test_cells_of_other_names_and_nodes_are_others(tmp_path: Path) -> None:
 
 def test_lanes_that_write_new_cells_at_once_write_the_same_ones(tmp_path: Path) -> None:
     """Any of them may create the cell; none writes into a file that another one then replaces."""
-    cells, together = Cells(tmp_path), threading.Barrier(4)
+    cells, together = SharedCells(tmp_path), threading.Barrier(4)
     failures: list[Exception] = []
 
     def lane() -> None:
@@ -128,7 +128,7 @@ def test_lanes_that_write_new_cells_at_once_write_the_same_ones(tmp_path: Path) 
     for thread in threads:
         thread.join()
     assert failures == []
-    other = Cells(tmp_path)
+    other = SharedCells(tmp_path)
     for number in range(100):
         assert other.access(Cell(f"{number}"), "read", None).tolist() == [7.0, 7.0, 7.0]
 
@@ -140,18 +140,18 @@ def test_lanes_that_write_new_cells_at_once_write_the_same_ones(tmp_path: Path) 
 @pytest.mark.parametrize("size", [1, 7, 15, 16, 100])
 def test_probes_are_between_the_numbers_and_count_adds(tmp_path: Path, kind: Any, size: int) -> None:
     """For all sizes: whole lines, a part of one, a single number."""
-    cells, numbers = Cells(tmp_path), np.arange(1, size + 1).astype(kind)
+    cells, numbers = SharedCells(tmp_path), np.arange(1, size + 1).astype(kind)
     cells.access(CELL, "swap", numbers)
     for _ in range(3):
         cells.access(CELL, "add", numbers)
-    found = Cells(tmp_path).access(CELL, "read", None)
+    found = SharedCells(tmp_path).access(CELL, "read", None)
     assert found.dtype == kind and found.tolist() == (4 * numbers).tolist()
     assert landed(tmp_path, CELL.name) == cells.adds[CELL.name] == 3
 
 
 def test_what_is_written_over_counts_as_lost(tmp_path: Path) -> None:
     """A lost update by hand: one process adds to a value read before another one's add, on the first of two lines."""
-    one, other = Cells(tmp_path), Cells(tmp_path)
+    one, other = SharedCells(tmp_path), SharedCells(tmp_path)
     one.access(CELL, "swap", np.zeros(14))
     lines = mapped(tmp_path / f"{CELL.name}.form").body
     before = lines[:8].copy()
@@ -165,14 +165,14 @@ def test_what_is_written_over_counts_as_lost(tmp_path: Path) -> None:
 
 
 def test_a_cell_keeps_its_length(tmp_path: Path) -> None:
-    cells = Cells(tmp_path)
+    cells = SharedCells(tmp_path)
     cells.access(CELL, "swap", np.zeros(2))
     with pytest.raises(ValueError, match="cell 'shared' has 2 numbers; found 3"):
         cells.access(CELL, "add", np.zeros(3))
 
 
 def add_without_lock(folder: Path, lanes: int) -> None:
-    cells = Cells(folder)
+    cells = SharedCells(folder)
 
     def lane() -> None:
         for _ in range(TURNS):
@@ -193,9 +193,9 @@ def test_without_the_lock_what_is_there_is_what_the_probes_say(tmp_path: Path) -
     So a line may be torn, but no number exceeds the adds, and no number differs from its neighbours for long: the means
     agree to a tenth of the adds.
     """
-    Cells(tmp_path).access(CELL, "swap", np.zeros(1000))
+    SharedCells(tmp_path).access(CELL, "swap", np.zeros(1000))
     in_processes(add_without_lock, tmp_path, 2, 2)
-    adds, numbers = 2 * 2 * TURNS, Cells(tmp_path).access(CELL, "read", None)
+    adds, numbers = 2 * 2 * TURNS, SharedCells(tmp_path).access(CELL, "read", None)
     assert 0 < landed(tmp_path, CELL.name) <= adds
     assert numbers.min() > 0 and numbers.max() <= adds
     assert abs(numbers.mean() - landed(tmp_path, CELL.name)) <= 0.1 * adds

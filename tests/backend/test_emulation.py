@@ -19,7 +19,7 @@ import psutil
 import pytest
 import yaml
 
-from paceline.backend.emulation.emulated_hosts import Crossed
+from paceline.backend.emulation.emulated_hosts import LinkBytes
 from paceline.backend.emulation.forwarder import Forwarder, forwarded
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.topologies.packet_lines import Line, Lines
@@ -96,7 +96,7 @@ def talk(made: Forwarder, source: int, to: int, nbytes: int) -> tuple[float, flo
     return float(late_s), float(rate), int(got)
 
 
-def at_rest(made: Forwarder) -> Sequence[Crossed]:
+def at_rest(made: Forwarder) -> Sequence[LinkBytes]:
     """Returns the bytes that have crossed, after the last packets (those that close the connection)."""
     before, now, until = None, made.crossed(), time.monotonic() + 20.0
     while before != now and time.monotonic() < until:

@@ -24,7 +24,7 @@ from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.backend.devices.accelerator import Accelerator, Devices, Gpu, Processor, accelerator
 from paceline.backend.status.status_board import Lost
 from paceline.backend.training import train
-from paceline.backend.transports.collectives import Collectives, Flying, Groups
+from paceline.backend.transports.collectives import Flying, Groups, TorchCollectives
 from paceline.records import Run
 from paceline.records.store import read_run, save
 from paceline.scenarios import load
@@ -141,7 +141,7 @@ def no_dead_rank(_: Iterable[Rank]) -> Rank | None:
 
 
 def by_two(
-    device: str, folder: Path, body: Callable[[int, Collectives, Accelerator], Any], lost: Lost = no_dead_rank
+    device: str, folder: Path, body: Callable[[int, TorchCollectives, Accelerator], Any], lost: Lost = no_dead_rank
 ) -> list[Any]:
     """What two ranks answer, each in a thread of this process with groups as in a run; `lost` is what rank 0 hears."""
     store = dist.FileStore(str(folder / "store"), 2)  # type: ignore[attr-defined]
@@ -151,13 +151,13 @@ def by_two(
         mine = own(device, number)
         mine.enter()
         groups = Groups(Rank(number), store, no_dead_rank if number else lost, accelerator=mine, devices=placed)
-        return body(number, Collectives(groups), mine)
+        return body(number, TorchCollectives(groups), mine)
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(rank, range(2)))
 
 
-def issued(collectives: Collectives, op: Collective) -> Flying:
+def issued(collectives: TorchCollectives, op: Collective) -> Flying:
     return collectives.issue_direct(op) if collectives.direct(op.group) else collectives.issue(op)
 
 
@@ -171,7 +171,7 @@ def numbers(answer: Any) -> Any:
 @pytest.mark.backend
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_collective_answers_the_same_wherever_its_vectors_lie(device: str, tmp_path: Path) -> None:
-    def body(rank: int, collectives: Collectives, mine: Accelerator) -> list[Any]:
+    def body(rank: int, collectives: TorchCollectives, mine: Accelerator) -> list[Any]:
         collectives.connect(BOTH)
         value = mine.into(torch.tensor([1.0 + rank, 10.0]))
         assert mine.holds(value) is (device != "host")
@@ -203,7 +203,7 @@ def test_a_wait_for_a_device_ends_when_a_rank_has_died(device: str, tmp_path: Pa
     def lost(needed: Iterable[Rank]) -> Rank | None:
         return Rank(1) if died.is_set() and Rank(1) in needed else None
 
-    def body(rank: int, collectives: Collectives, mine: Accelerator) -> str | None:
+    def body(rank: int, collectives: TorchCollectives, mine: Accelerator) -> str | None:
         collectives.connect(BOTH)
         if rank == 1:
             time.sleep(0.05)

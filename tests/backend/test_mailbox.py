@@ -32,7 +32,7 @@ from paceline.backend.transports import collectives, mailbox, messages
 from paceline.backend.transports.collectives import Groups
 from paceline.backend.transports.mail import GlooMail
 from paceline.backend.transports.mailbox import Mailbox, Sender
-from paceline.backend.transports.messages import Cancelled, Claim, ThreadedInbox
+from paceline.backend.transports.messages import OperationCancelled, ReceiveClaim, ThreadedInbox
 from paceline.records.trace import Schedule
 from paceline.testing.contract.programs import ContractProgram, answers
 from tests.filesystems import fill_up
@@ -81,7 +81,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def get(inbox: ThreadedInbox, source: Rank | None = None, timeout_s: float | None = None) -> Envelope:
-    return inbox.get(source, "", timeout_s, Claim(inbox))
+    return inbox.get(source, "", timeout_s, ReceiveClaim(inbox))
 
 
 def letter(source: Rank, to: Rank, value: Any, sent_s: float = 0.0) -> Envelope:
@@ -120,10 +120,10 @@ def test_what_comes_another_way_wakes_too(host: Host) -> None:
     _, inbox = host.box(ZERO)
     threading.Timer(0.1, lambda: inbox.put(letter(TWO, ZERO, "by gloo"))).start()
     assert get(inbox, None, 10.0).value == "by gloo"
-    claim = Claim(inbox)
+    claim = ReceiveClaim(inbox)
     threading.Timer(0.1, claim.give_up).start()
     began_s = time.monotonic()
-    with pytest.raises(Cancelled):
+    with pytest.raises(OperationCancelled):
         inbox.get(None, "", 10.0, claim)
     assert time.monotonic() - began_s < FOREVER_S / 2
 
@@ -134,7 +134,7 @@ def test_of_lanes_that_wait_each_has_its_own(host: Host) -> None:
     other, _ = host.box(ONE)
     found: list[str] = []
     lanes = [
-        threading.Thread(target=lambda tag=tag: found.append(inbox.get(ONE, tag, 10.0, Claim(inbox)).value))
+        threading.Thread(target=lambda tag=tag: found.append(inbox.get(ONE, tag, 10.0, ReceiveClaim(inbox)).value))
         for tag in ("a", "b", "c")
     ]
     for lane in lanes:
@@ -157,7 +157,7 @@ def test_a_lane_whose_time_is_up_leaves_the_fetching_to_another(host: Host) -> N
 
     def gives_up() -> None:
         with suppress(TimedOut):
-            inbox.get(ONE, "never sent", 0.3, Claim(inbox))
+            inbox.get(ONE, "never sent", 0.3, ReceiveClaim(inbox))
 
     lane = threading.Thread(target=gives_up)
     lane.start()
@@ -389,7 +389,7 @@ def test_a_process_that_goes_on_keeps_nothing_of_a_closed_box(tmp_path: Path) ->
         for rank, inbox in zip(group, inboxes, strict=True)
     ]
     boxes[0].send(Envelope(Rank(0), Rank(1), "", "hello", 0.0))
-    assert inboxes[1].get(Rank(0), "", 10.0, Claim(inboxes[1])).value == "hello"
+    assert inboxes[1].get(Rank(0), "", 10.0, ReceiveClaim(inboxes[1])).value == "hello"
     for box in boxes:
         box.close()
     assert (psutil.Process().num_fds(), threading.active_count()) == before

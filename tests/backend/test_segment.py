@@ -25,7 +25,7 @@ from paceline.algorithms.runtime.collective_matching import Collective, Room, ou
 from paceline.backend.local.launch import RankFailed
 from paceline.backend.posix.waits import wait_until
 from paceline.backend.transports import shared_segment as memory
-from paceline.backend.transports.shared_collectives import Channel
+from paceline.backend.transports.shared_collectives import MemoryChannel
 from paceline.backend.transports.shared_segment import Segment
 from tests.backend.jobs import no_children, run_for_real
 from tests.backend.test_command import Called, call, on_its_way
@@ -69,7 +69,7 @@ def performed(segment: Segment, ops: Sequence[Sequence[Collective]], naps_s: Seq
     def member(rank: Rank) -> list[Any]:
         number = segment.claim(group, "")
         assert number is not None
-        channel = Channel(segment, number, group, rank, lost)
+        channel = MemoryChannel(segment, number, group, rank, lost)
         answers = []
         try:
             for op, nap_s in zip(ops[rank], naps_s[rank], strict=True):
@@ -127,7 +127,7 @@ def test_no_rank_passes_a_barrier_before_all_have_come() -> None:
     segment = Segment(group)
 
     def member(rank: Rank) -> bool:
-        channel = Channel(segment, 0, group, rank, lambda _: None)
+        channel = MemoryChannel(segment, 0, group, rank, lambda _: None)
         for turn in range(1, turns + 1):
             came[rank] = turn
             channel.perform(Barrier(group=group, key=""))
@@ -155,7 +155,7 @@ def test_answers_do_not_lie_in_the_memory() -> None:
 
 def test_a_wait_ends_when_a_rank_is_lost_and_the_channel_stays_broken() -> None:
     group, lost = group_of(2), [None, None, None, Rank(1)]
-    channel = Channel(Segment(group), 0, group, Rank(0), lambda _: lost.pop(0) if len(lost) > 1 else lost[0])
+    channel = MemoryChannel(Segment(group), 0, group, Rank(0), lambda _: lost.pop(0) if len(lost) > 1 else lost[0])
     for _ in range(2):
         with pytest.raises(PeerFailed, match="rank 1 died"):
             channel.perform(Barrier(group=group, key=""))
@@ -187,7 +187,7 @@ def test_a_channel_begins_anew_for_others() -> None:
         ops = [[made("sum", np.full(20, float(rank)), group, Rank(0))] for rank in group]
 
         def member(rank: Rank, stream: str = stream, ops: Any = ops) -> Any:
-            channel = Channel(segment, segment.claim(group, stream) or 0, group, rank, no_dead_rank)
+            channel = MemoryChannel(segment, segment.claim(group, stream) or 0, group, rank, no_dead_rank)
             answer = channel.perform(ops[rank][0])
             segment.leave(group, stream)
             return answer

@@ -36,8 +36,8 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Null, Rank, Step
 from paceline.backend.local.launch import Launch, RankFailed, run_job
-from paceline.backend.transports.collectives import Collectives
-from paceline.backend.transports.shared_collectives import Channel
+from paceline.backend.transports.collectives import TorchCollectives
+from paceline.backend.transports.shared_collectives import MemoryChannel
 from paceline.backend.transports.shared_segment import CHANNELS
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
@@ -74,7 +74,7 @@ def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a collective went by gloo")
 
-    monkeypatch.setattr(Collectives, "issue", refuse)
+    monkeypatch.setattr(TorchCollectives, "issue", refuse)
 
 
 KINDS = ["float64", "float32", "float16", "torch.float64", "torch.float32", "torch.float16", "torch.bfloat16"]
@@ -176,7 +176,7 @@ def test_members_share_a_sum_from_so_much_on(monkeypatch: pytest.MonkeyPatch, le
         raise ProgramError("not this way")
 
     assert answers(real, case, nodes=[ranks]) == [sum(ranks) / len(ranks)] * len(ranks)
-    monkeypatch.setattr(Channel, way, not_this_way)
+    monkeypatch.setattr(MemoryChannel, way, not_this_way)
     with pytest.raises(ProgramError, match="not this way"):
         answers(real, case, nodes=[ranks])
 

@@ -111,7 +111,7 @@ def hangs_in(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Makes rank 1 hang in a function at the beginning of its process, before the start."""
     before = getattr(worker, name)
 
-    def body(place: worker.Place, me: RankContext, *more: Any, **named: Any) -> Any:
+    def body(place: worker.RankEnvironment, me: RankContext, *more: Any, **named: Any) -> Any:
         if me.rank == 1:
             hang()
         return before(place, me, *more, **named)

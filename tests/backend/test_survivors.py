@@ -29,7 +29,7 @@ from paceline.backend.rank.communication import Agreement, name_of
 from paceline.backend.status.rank_status import Vote
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.training import train
-from paceline.backend.transports.messages import Claim, ThreadedInbox
+from paceline.backend.transports.messages import ReceiveClaim, ThreadedInbox
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
@@ -71,7 +71,7 @@ def test_who_waits_for_anyone_hears_of_a_death_once_and_after_the_last_message()
     inbox = ThreadedInbox(board.lost, [Rank(rank) for rank in range(3)])
 
     def get(source: Rank | None = None) -> Any:
-        return inbox.get(source, "", 0.0, Claim(inbox)).value
+        return inbox.get(source, "", 0.0, ReceiveClaim(inbox)).value
 
     inbox.put(Envelope(Rank(1), Rank(2), "", "its last", 0.0))
     board.lose(Rank(1), ends=False)

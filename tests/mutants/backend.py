@@ -218,8 +218,8 @@ SUPERVISION = (
     Mutant(
         name="clock-offset-without-half",
         file="backend/supervision/clock_sync.py",
-        old="return Reading(middle, best.said_s - middle,",
-        new="return Reading(middle, best.said_s - best.asked_s,",
+        old="return ClockReading(middle, best.said_s - middle,",
+        new="return ClockReading(middle, best.said_s - best.asked_s,",
         bug="The offset of another clock includes half of the round trip.",
         tests=("property/test_clocks.py",),
     ),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.backend.supervision.clock_sync import Alignment, Reading, Round, answer, ask, read
+from paceline.backend.supervision.clock_sync import Alignment, ClockReading, ClockRound, answer, ask, read
 
 DELAYS = st.floats(0.0, 0.5)
 ROUNDS = st.lists(st.tuples(DELAYS, DELAYS, DELAYS), min_size=1, max_size=20)
@@ -19,12 +19,12 @@ SLACK = 1e-9
 """of sums of floating-point numbers as large as these"""
 
 
-def rounds(ways: Sequence[tuple[float, float, float]], offset_s: float, drift: float = 0.0) -> list[Round]:
+def rounds(ways: Sequence[tuple[float, float, float]], offset_s: float, drift: float = 0.0) -> list[ClockRound]:
     """The duration of a request and a reply; the third value is a pause before the next one."""
     now_s, found = 1000.0, []
     for there_s, back_s, pause_s in ways:
         said_s = now_s + there_s
-        found.append(Round(now_s, said_s * (1 + drift) + offset_s, said_s + back_s))
+        found.append(ClockRound(now_s, said_s * (1 + drift) + offset_s, said_s + back_s))
         now_s = said_s + back_s + pause_s
     return found
 
@@ -47,7 +47,7 @@ def test_between_two_readings_an_even_drift_is_followed(
     """The leader's clock is own · (1 + drift) + offset; a time in between is aligned within the stated error."""
     start = read(rounds(before, offset_s, drift))
     later = rounds(after, offset_s + 100 * drift, drift)  # 100 s later, on the clock that asks
-    later = [Round(one.asked_s + 100, one.said_s + 100, one.heard_s + 100) for one in later]
+    later = [ClockRound(one.asked_s + 100, one.said_s + 100, one.heard_s + 100) for one in later]
     end = read(later)
     clock = Alignment(start, end, start_s=start.at_s)
     own_s = start.at_s + share * (end.at_s - start.at_s)
@@ -58,12 +58,12 @@ def test_between_two_readings_an_even_drift_is_followed(
 
 
 def test_drift_counts_from_the_reading_and_not_from_the_start_of_the_run() -> None:
-    clock = Alignment(Reading(100.0, 5.0, 1e-4), Reading(200.0, 6.0, 1e-4), start_s=110.0)
+    clock = Alignment(ClockReading(100.0, 5.0, 1e-4), ClockReading(200.0, 6.0, 1e-4), start_s=110.0)
     assert clock.shift_s(50.0) == pytest.approx(0.01 * 60.0)
 
 
 def test_without_a_second_reading_the_first_one_stands() -> None:
-    clock = Alignment(Reading(10.0, 3.0, 1e-4), None, start_s=12.0)
+    clock = Alignment(ClockReading(10.0, 3.0, 1e-4), None, start_s=12.0)
     assert (clock.drift, clock.aligned(5.0), clock.error_s) == (0.0, 5.0, 1e-4)
 
 

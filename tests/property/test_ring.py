@@ -18,7 +18,7 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.mail import Envelope
 from paceline.backend.transports import messages
 from paceline.backend.transports.mailbox import COUNTS_BYTES, Mailbox, Ring, mailbox_bytes
-from paceline.backend.transports.messages import Claim, ThreadedInbox
+from paceline.backend.transports.messages import ReceiveClaim, ThreadedInbox
 from tests.thorough import examples
 
 MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=60)
@@ -85,7 +85,7 @@ def test_messages_of_any_size_arrive_whole_and_in_order(sent: list[tuple[int, in
                 value[:] = -1.0  # the sent vector is unchanged
         for (source, to), values in expected.items():
             inbox = boxes[to][1]
-            got = [inbox.get(Rank(source), "", 5.0, Claim(inbox)).value.tolist() for _ in values]
+            got = [inbox.get(Rank(source), "", 5.0, ReceiveClaim(inbox)).value.tolist() for _ in values]
             assert got == values
 
 

@@ -10,9 +10,9 @@ from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.backend.calibration.storage_costs import (
     MEMORY,
     Kind,
-    Probe,
     Readers,
     Requests,
+    StorageProbe,
     calibrate,
     file_system,
     fitted,
@@ -111,7 +111,7 @@ def test_bursts_are_timed_by_readers_and_size(tmp_path: Path, direct: bool) -> N
     file = numbered(tmp_path / "data.npy", 400)
     with Readers(file, 3, direct=direct) as readers:
         assert readers.bypassed or (readers.past_cache != "" and "O_DIRECT" not in readers.past_cache)
-        probe = Probe(readers, pause_s=1e-6)
+        probe = StorageProbe(readers, pause_s=1e-6)
         assert probe.kinds == [(1, 1), (1, 100), (2, 1), (2, 100), (3, 1), (3, 100)]
         for _ in range(2):
             for kind in probe.kinds:

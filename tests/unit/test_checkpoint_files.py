@@ -26,7 +26,16 @@ from paceline.algorithms.core.values import Contribution, Null, Rank, Weights
 from paceline.algorithms.methods.delayed import Delayed
 from paceline.algorithms.methods.layerwise import Flight
 from paceline.algorithms.runtime.handles import Promise, answered
-from paceline.backend.rank.checkpoint import Checkpoint, Mark, Part, Restricted, Saving, find_last, record_of, steps_in
+from paceline.backend.rank.checkpoint import (
+    Checkpoint,
+    Mark,
+    RankPart,
+    Restricted,
+    Saving,
+    find_last,
+    record_of,
+    steps_in,
+)
 from paceline.backend.rank.checkpoint_parts import read_part, write_part
 from paceline.backend.rank.communication import RankHandles
 from paceline.backend.training import differences, plan_of, resume_point, saving_of
@@ -49,8 +58,8 @@ SCENARIO = {
 }
 
 
-def part_of(state: Any, learned: Kept | None = None) -> Part:
-    return Part(state, learned, age=2, late_s=0.5, reads=Reads(1, 2, 3, 4.0))
+def part_of(state: Any, learned: Kept | None = None) -> RankPart:
+    return RankPart(state, learned, age=2, late_s=0.5, reads=Reads(1, 2, 3, 4.0))
 
 
 def nothing(handle: Handle[Any]) -> Any:
@@ -397,3 +406,7 @@ def test_a_pickle_that_asks_for_gigabytes_is_refused() -> None:
         file.seek(0)
         with pytest.raises(MemoryError):
             Restricted(file).load()
+
+
+def test_a_part_has_the_name_of_earlier_checkpoints_too() -> None:
+    assert Restricted(io.BytesIO(b"cpaceline.backend.rank.checkpoint\nPart\n.")).load() is RankPart

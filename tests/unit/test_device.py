@@ -17,9 +17,9 @@ from paceline.algorithms.core.buckets import buckets
 from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.backend.posix.waits import SPIN_S, Clock
-from paceline.backend.rank.pacing import SIGN_S, Device, Pace
-from paceline.backend.rank.rank_context import Station, Thread
+from paceline.backend.posix.waits import SPIN_S, RunClock
+from paceline.backend.rank.pacing import SIGN_S, Pace, RankDevice
+from paceline.backend.rank.rank_context import RankStation, Thread
 from paceline.backend.status.recorder import FileRecorder, Tail
 from paceline.backend.status.status_board import StatusBoard
 from paceline.records.trace import Span
@@ -71,7 +71,7 @@ class Bench:
         me = build_team(SyncSgd(), [[Rank(0)]], learner.layout)[0]
         self.board, self._path = StatusBoard(1, [Rank(0)]), folder / "rank0.stream"
         self._recorder = FileRecorder(Rank(0), self._path)
-        self.device = Device(Station(me, self.board, self._recorder, Clock(START_S)), learner, pace)
+        self.device = RankDevice(RankStation(me, self.board, self._recorder, RunClock(START_S)), learner, pace)
         self.learner = learner
         self.weights = Weights(learner.initial(), 0)
 
@@ -197,7 +197,7 @@ def test_a_clock_sleeps_until_just_before_the_moment_and_never_returns_early(fak
         FakeTime.sleep(fake, seconds)
 
     fake.sleep = sleep  # type: ignore[method-assign]
-    clock = Clock(START_S)
+    clock = RunClock(START_S)
     assert 0 <= clock.wait_until(0.5) <= TURN_S
     assert slept[0] == pytest.approx(0.5 - SPIN_S) and sum(slept[1:]) < TURN_S
     assert clock.wait_until(0.2) == pytest.approx(0.3, abs=2 * TURN_S)

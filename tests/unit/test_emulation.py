@@ -187,13 +187,17 @@ def test_the_quantile_is_a_buckets_upper_end() -> None:
 HEADERS, PACKET = 52, 1052
 
 
-def tables(lines: list[Line], routes: dict[tuple[int, int], tuple[int, ...]], **more: Any) -> forwarding.Tables:
+def tables(
+    lines: list[Line], routes: dict[tuple[int, int], tuple[int, ...]], **more: Any
+) -> forwarding.ForwardingTables:
     hosts = 1 + max(max(ends) for ends in routes)
     given: dict[str, Any] = {"packet": PACKET, "headers": 0, "queue": 1e9, "slots": 64, **more}
     return forwarding.tables(lines, routes, hosts, **given)
 
 
-def send(t: forwarding.Tables, source: int, to: int, size: int, now: float, seen_s: float | None = None) -> int:
+def send(
+    t: forwarding.ForwardingTables, source: int, to: int, size: int, now: float, seen_s: float | None = None
+) -> int:
     """Returns a packet of a host, with nothing but a version and its destination."""
     t.counts[0] -= 1
     packet = int(t.spare[t.counts[0]])
@@ -202,7 +206,7 @@ def send(t: forwarding.Tables, source: int, to: int, size: int, now: float, seen
     return int(forwarding.enter.py_func(t, packet, size, hosts, source, now if seen_s is None else seen_s, now))
 
 
-def arrivals(t: forwarding.Tables) -> list[tuple[float, int]]:
+def arrivals(t: forwarding.ForwardingTables) -> list[tuple[float, int]]:
     """Delivers all packets in flight and returns when, and at which host, each arrives."""
     found = []
     while t.counts[1] > 0:

@@ -13,7 +13,7 @@ from paceline.backend.calibration.gradient_costs import (
     FEWEST,
     MOST,
     WARM_UP,
-    Gradients,
+    LaunchGradients,
     Overlap,
     available_cores,
     gradient_tasks,
@@ -62,12 +62,12 @@ def test_the_probe_computes_on_more_and_more_ranks() -> None:
 
 def test_launches_are_pooled_by_the_median_of_their_means() -> None:
     launches = [{1: [0.1, 0.3], 2: [0.4]}, {1: [0.4], 2: [0.5]}, {1: [9.0], 2: [0.6]}]
-    assert pooled(32, [Gradients(times) for times in launches]).busy == ((1, 0.4), (2, 0.5))
+    assert pooled(32, [LaunchGradients(times) for times in launches]).busy == ((1, 0.4), (2, 0.5))
 
 
 def test_layer_wise_gradients_have_a_factor_and_shares() -> None:
     """Layers of 0.5 s (with 0.2 s forward) and 0.3 s, 0.8 s in all, against a gradient of 0.4 s."""
-    found = pooled(8, [Gradients({1: [0.4]}, layers_s=(0.5, 0.3))], forward=0.25)
+    found = pooled(8, [LaunchGradients({1: [0.4]}, layers_s=(0.5, 0.3))], forward=0.25)
     assert found.layered == pytest.approx(2.0)
     assert found.forward == pytest.approx(0.25)
     assert found.backward == pytest.approx((0.375, 0.375))
@@ -97,7 +97,7 @@ def test_the_probe_finds_the_speeds_of_overlapping_activities(gradient_s: float,
 def test_the_widest_interval_is_that_of_a_median_of_few_launches() -> None:
     """Means of 1.0, 1.1 and 1.2 s: 1.25 · 4.303 · 0.1 s / √3 over 1.1 s; a plain number, which processes exchange."""
     (task,) = gradient_tasks(load(UNPACED))
-    found = widest({task: [Gradients({1: [mean_s]}) for mean_s in (1.0, 1.1, 1.2)]})
+    found = widest({task: [LaunchGradients({1: [mean_s]}) for mean_s in (1.0, 1.1, 1.2)]})
     assert type(found) is float
     assert found == pytest.approx(1.25 * 4.303 * 0.1 / math.sqrt(3) / 1.1, rel=1e-3)
 
@@ -105,7 +105,7 @@ def test_the_widest_interval_is_that_of_a_median_of_few_launches() -> None:
 def test_gradients_after_pauses_are_compared_with_those_of_as_many_busy_ranks() -> None:
     cores = available_cores()
     busy = {count: [0.1 * count] for count in range(1, cores + 2)}
-    (found,) = pooled(8, [Gradients(busy, paused={0.01: [0.1 * cores + 0.03]})]).pauses
+    (found,) = pooled(8, [LaunchGradients(busy, paused={0.01: [0.1 * cores + 0.03]})]).pauses
     assert found == pytest.approx((0.01, 0.03))
 
 
@@ -122,9 +122,9 @@ def test_a_gradient_takes_longer_after_a_pause() -> None:
 def test_a_launch_is_short_on_a_slow_network() -> None:
     """Gradients of 2 ms fill 1.5 s in 62 steps, of which 60 are made; all-reduces of 20 ms fill 5 s in 10 steps."""
     gradients = {1: [0.002]}
-    assert steps_of(Gradients(gradients, overlap=Overlap(1e-4, 1e-4, 0.002))) == MOST
-    assert steps_of(Gradients(gradients, overlap=Overlap(0.02, 0.0217, 0.002))) == 10
-    assert steps_of(Gradients(gradients, overlap=Overlap(2.0, 2.0, 0.002))) == FEWEST
+    assert steps_of(LaunchGradients(gradients, overlap=Overlap(1e-4, 1e-4, 0.002))) == MOST
+    assert steps_of(LaunchGradients(gradients, overlap=Overlap(0.02, 0.0217, 0.002))) == 10
+    assert steps_of(LaunchGradients(gradients, overlap=Overlap(2.0, 2.0, 0.002))) == FEWEST
 
 
 def test_a_calibrated_host_has_the_measured_speeds() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.algorithms.core.errors import InputError
-from paceline.backend.transports.launchers import FIRST_PORT, PORTS, Joined, first_host, joined
+from paceline.backend.transports.launchers import FIRST_PORT, PORTS, LaunchedProcess, first_host, joined
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none",
@@ -36,7 +36,7 @@ SRUN = {
 
 
 def test_torchrun() -> None:
-    assert joined(TORCHRUN) == Joined(
+    assert joined(TORCHRUN) == LaunchedProcess(
         launcher="torchrun",
         process=3,
         processes=4,

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from paceline.backend.status.progress_counters import Totals, Window
+from paceline.backend.status.progress_counters import ProgressWindow, Totals
 from paceline.cli.output import Output
 from paceline.cli.progress import MOST_BARS, bars, lines
 
@@ -76,7 +76,7 @@ def test_lines_name_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_window_tells_of_the_last_while_alone() -> None:
     """Ten steps a second for 4 s, then nothing for 3 s."""
-    window = Window(workers=2, window_s=2.0)
+    window = ProgressWindow(workers=2, window_s=2.0)
     rates, steps_s = [], []
     for tenth in range(1, 71):
         step = min(tenth, 40)

@@ -20,9 +20,9 @@ from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.backend.calibration.recorded_costs import LOAD, REST, costs
-from paceline.backend.posix.waits import Clock, wait_until
+from paceline.backend.posix.waits import RunClock, wait_until
 from paceline.backend.rank.loading import Loader
-from paceline.backend.rank.rank_context import Station, Thread
+from paceline.backend.rank.rank_context import RankStation, Thread
 from paceline.backend.status.recorder import FileRecorder, Tail
 from paceline.backend.status.status_board import StatusBoard
 from paceline.records.trace import READER, Activity, Reads, Span, Trace
@@ -67,7 +67,7 @@ class Readings:
     def __init__(self, source: Source, depth: int | None, path: Path) -> None:
         me = build_team(SyncSgd(), [[Rank(0)]], Layout((Layer("all", 0, 4),)))[0]
         self.board, self.recorder = StatusBoard(1, [Rank(0)]), FileRecorder(Rank(0), path)
-        self.station = Station(me, self.board, self.recorder, Clock(time.monotonic()))
+        self.station = RankStation(me, self.board, self.recorder, RunClock(time.monotonic()))
         self.loader, self._path = Loader(self.station, source, depth), path  # type: ignore[arg-type]
 
     def load(self, samples: Samples) -> Any:

@@ -19,7 +19,7 @@ from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.recorder import FileRecorder, Tail
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.transports import mailbox
-from paceline.backend.transports.cells import Cells
+from paceline.backend.transports.cells import SharedCells
 from paceline.backend.transports.shared_segment import Segment
 from tests.filesystems import fill_up
 
@@ -32,8 +32,8 @@ def claimed(folder: Path) -> Segment:
     return segment
 
 
-def written(folder: Path) -> Cells:
-    cells = Cells(folder)
+def written(folder: Path) -> SharedCells:
+    cells = SharedCells(folder)
     cells.access(Cell("weights"), "swap", np.arange(100.0))
     return cells
 
