@@ -55,14 +55,14 @@ from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.simulator.flows.path_tables import Path
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.libraries import LIBRARIES, Members
 from paceline.topologies.closed_forms import ring_all_reduce_s
-from paceline.topologies.cluster import Cluster, Node, sites
+from paceline.topologies.cluster import ClusterModel, Node, sites
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build as build_graph
-from paceline.topologies.graphs.links import LINKS, Link
+from paceline.topologies.graphs.links import LINKS, LinkModel
 from paceline.topologies.graphs.network_graphs import star
 from paceline.topologies.graphs.trees import fat_tree
 from paceline.topologies.graphs.wires import link_named
@@ -101,13 +101,13 @@ class Disturbed:
         return self.ours_s / self.by_messages_s - 1
 
 
-def cluster_of(ranks: int, k: int) -> Cluster:
+def cluster_of(ranks: int, k: int) -> ClusterModel:
     """Returns a fat tree with one rank per host."""
-    device = Device(name="device", overhead_s=0.0, per_sample_s=1.0)
+    device = DeviceModel(name="device", overhead_s=0.0, per_sample_s=1.0)
     link = LINKS[LINK]
     hosts = [f"host{number}" for number in range(ranks)]
     nodes = tuple(Node(name=host, device=device, seats=(host,), host=host, intra_node_link=link) for host in hosts)
-    return Cluster(nodes=nodes, graph=fat_tree(k=k, link=link))
+    return ClusterModel(nodes=nodes, graph=fat_tree(k=k, link=link))
 
 
 def ring_on(fabric: GraphFabric, ranks: int) -> CollectivePlan:
@@ -220,12 +220,12 @@ class Box:
     node: str
     gpus: dict[str, Any]
     cards: int
-    link: str | Link
+    link: str | LinkModel
     published: str = ""
     architecture: str = "ampere"
 
 
-FAR = Link(name="30 ms", latency_s=30e-3, bytes_per_s=1.25e9, provenance="an example")
+FAR = LinkModel(name="30 ms", latency_s=30e-3, bytes_per_s=1.25e9, provenance="an example")
 H100 = {"links_per_gpu": 18, "switches": 4, "link": "nvlink4", "generation": 5, "gpu": "h100-sxm5", "between": "upi"}
 BOXES = (
     Box(name="dgx-a100", node="nvswitch-node", gpus={}, cards=8, link="ib-hdr",
@@ -262,9 +262,9 @@ def by_hand(box: Box, nodes: int) -> list[ByHand]:
     """Returns the all-reduces of a number of nodes."""
     inside = build_graph(box.node, box.gpus)
     graph = inside if nodes == 1 else compose("boxes", star(hosts=nodes, link=box.link, cables=box.cards), inside, "")
-    device = Device(name="device", overhead_s=0.0, per_sample_s=1.0, architecture=box.architecture)
+    device = DeviceModel(name="device", overhead_s=0.0, per_sample_s=1.0, architecture=box.architecture)
     local = LINKS["shared-memory"]
-    cluster = Cluster(
+    cluster = ClusterModel(
         nodes=tuple(
             Node(name=site.name, device=device, seats=site.seats, host=site.host, intra_node_link=local)
             for site in sites(graph)

@@ -35,7 +35,7 @@ from paceline.backend.emulation.forwarder import Forwarder, forwarded
 from paceline.backend.posix.network_namespaces import NoHosts, enter
 from paceline.records.figures import number
 from paceline.records.machine import OtherLoad
-from paceline.topologies.packet_lines import HEADERS, Line, Lines
+from paceline.topologies.packet_lines import HEADERS, Lines, PacketLine
 
 ASKED = ((10, 0.0), (10, 10.0), (100, 0.0), (100, 1.0), (500, 0.0), (500, 1.0), (1000, 0.0), (1000, 1.0), (2000, 0.0))
 """Mbit/s and ms one way"""
@@ -49,7 +49,7 @@ PORT = 5000
 
 def pair(bytes_per_s: float, latency_s: float) -> Lines:
     """Returns two hosts, joined by a link in each direction."""
-    lines = tuple(Line(name, bytes_per_s, latency_s) for name in ("a>b", "b>a"))
+    lines = tuple(PacketLine(name, bytes_per_s, latency_s) for name in ("a>b", "b>a"))
     return Lines(("a", "b"), {}, lines, {(0, 1): (0,), (1, 0): (1,)})
 
 

@@ -34,7 +34,7 @@ from paceline.algorithms.core.errors import PacelineError
 from paceline.backend.calibration.storage_costs import Kind, Readers, StorageProbe, scratch
 from paceline.records.machine import OtherLoad
 from paceline.records.metrics import interval
-from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.workloads.reading import Strategy
 from paceline.workloads.reading.file import RecordFile
 
@@ -159,7 +159,7 @@ def table(rows: Sequence[Row]) -> Table:
     return made
 
 
-def words(storage: Storage, other_load: float) -> str:
+def words(storage: StorageModel, other_load: float) -> str:
     """Describes the calibrated storage and the conditions of the measurement."""
     limit = "no limit of latencies at once" if storage.depth is None else f"{storage.depth:g} at once"
     limit += f", {storage.waiting:.0%} of each excludes other requests"

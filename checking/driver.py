@@ -44,7 +44,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.program import Lane, Program, Routine, program
 from paceline.algorithms.core.values import GradientResult, Layout, Rank, Weights, may_diverge, nbytes
-from paceline.algorithms.runtime.cells import Cells
+from paceline.algorithms.runtime.cells import CellStore
 from paceline.algorithms.runtime.collective_matching import (
     COLLECTIVES,
     Collective,
@@ -175,7 +175,7 @@ class Driver(ABC):
         self._moves = 0
         self._tasks: list[LaneTask] = []
         self._mail = Mailroom[Envelope](me.rank for me in job.team)
-        self._meetings, self._cells = Meetings(), Cells()
+        self._meetings, self._cells = Meetings(), CellStore()
         self._unheard = UnheardFailures()
         self._handles = {
             me.rank: HandleTable[Promise](me.rank, partial(self.recorder.outcome, me.rank), self._unheard)
@@ -382,12 +382,12 @@ def span_of(task: LaneTask, answer: Any, step: int, now_s: float) -> Span | None
     return Span(task.me.rank, task.name, activity, None, step, start_s, now_s, size, task.ready_s, key)
 
 
-def line_of(task: LaneTask, step: int, handles: HandleTable[Promise], cells: Cells) -> str:
+def line_of(task: LaneTask, step: int, handles: HandleTable[Promise], cells: CellStore) -> str:
     """Describes a blocked lane: rank, role, program line, step and what it waits for."""
     return f"{task.standing(step)}: waits for {need_of(task, handles, cells)}"
 
 
-def need_of(task: LaneTask, handles: HandleTable[Promise], cells: Cells) -> str:
+def need_of(task: LaneTask, handles: HandleTable[Promise], cells: CellStore) -> str:
     """Describes what would let the lane continue."""
     match task.op:
         case Receive():

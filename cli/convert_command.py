@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from paceline.reports.comparison.predict import Stage
-    from paceline.workloads.reading.folder import Recorded
+    from paceline.workloads.reading.folder import RecordedDataset
 
 
 def convert(
@@ -85,7 +85,7 @@ def convert(
 
 def _converted(
     data: str, data_dir: Path | None, out: Path, size: str | None, seed: int | None, stage: Stage
-) -> Recorded:
+) -> RecordedDataset:
     """Writes a new folder atomically."""
     from paceline.records.store import new_folder
     from paceline.workloads.convert_dataset import convert as write

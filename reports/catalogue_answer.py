@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paceline.topologies.catalogue.device_catalogue import Spec
-    from paceline.topologies.catalogue.storage_devices import Storage
+    from paceline.topologies.catalogue.storage_devices import StorageModel
     from paceline.topologies.graphs.graph import Description, Graph
-    from paceline.topologies.graphs.links import Link
-    from paceline.workloads.reading.folder import Recorded
+    from paceline.topologies.graphs.links import LinkModel
+    from paceline.workloads.reading.folder import RecordedDataset
 
 Item = dict[str, Any]
 
@@ -229,7 +229,7 @@ def links() -> Iterable[Item]:
         yield {**dataclasses.asdict(link), "description": f"{_link_line(link)}; {link.provenance}"}
 
 
-def _link_line(link: Link) -> str:
+def _link_line(link: LinkModel) -> str:
     """Describes the figures of a link in one line."""
     down, variation = link.download_bytes_per_s, link.variation
     parts = [
@@ -249,7 +249,7 @@ def storage() -> Iterable[Item]:
         yield {**dataclasses.asdict(one), "description": f"{one.title}: {_storage_line(one)}"}
 
 
-def _storage_line(one: Storage) -> str:
+def _storage_line(one: StorageModel) -> str:
     """Describes the figures of a storage in one line."""
     client, servers = one.client_bytes_per_s, f" from {one.stripes} servers" if one.stripes > 1 else ""
     parts = [
@@ -313,7 +313,7 @@ def topology_answer(graph: Graph, figures: Description) -> Answer:
     return Answer(figures.name, [Table(figures.name, [Column(""), Column("")], rows)], lambda: document)
 
 
-def data_set_answer(there: Recorded, folder: Path) -> Answer:
+def data_set_answer(there: RecordedDataset, folder: Path) -> Answer:
     """Returns the answer of `paceline convert`.
 
     Args:

@@ -24,7 +24,7 @@ from paceline.records.figures import significant
 from paceline.reports.labels import LETTER, Named, points_of, sides
 from paceline.reports.palette import FAINT, INK, PALETTE
 from paceline.topologies.graphs.graph import Connection, Description, Graph, Kind, Place, Vertex
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 
 LEGIBLE = 1500
 """number of vertices of the largest part that is drawn"""
@@ -254,7 +254,7 @@ def _names(axes: Axes, graph: Graph, unit: float, room: Mapping[Kind, float]) ->
         )  # fmt: skip
 
 
-def _label(link: Link, parts: Sequence[Graph]) -> str:
+def _label(link: LinkModel, parts: Sequence[Graph]) -> str:
     """Returns the name of a link, its bandwidth, and the number of parallel links."""
     counts = {one.count for part in parts for one in part.connections if one.link.name == link.name}
     several = "" if counts == {1} else f", {'–'.join(str(n) for n in sorted({min(counts), max(counts)}))} side by side"

@@ -21,7 +21,7 @@ from paceline.records.figures import BYTES_PER_SECOND, COUNT, DURATION
 from paceline.records.machine import package_versions
 from paceline.reports.blocks import Answer, Block, Claim, Column, Section, Table
 from paceline.reports.timeline_data import label_of
-from paceline.topologies.cluster import Cluster
+from paceline.topologies.cluster import ClusterModel
 
 TERMS = (
     ("worker", "a process that computes gradients; each process of a run has a number, its rank"),
@@ -65,7 +65,7 @@ def presets_of(scenario: Mapping[str, Any], workers: int) -> tuple[list[Preset],
     return list(dict.fromkeys(found)), [*_devices(names)]
 
 
-def _cluster(scenario: Mapping[str, Any]) -> Cluster | None:
+def _cluster(scenario: Mapping[str, Any]) -> ClusterModel | None:
     """Returns the cluster; None if it cannot be built here, for example because a file that it names is elsewhere."""
     from paceline.scenarios import load
 
@@ -76,7 +76,7 @@ def _cluster(scenario: Mapping[str, Any]) -> Cluster | None:
         return None
 
 
-def _built(cluster: Cluster) -> Iterator[Preset]:
+def _built(cluster: ClusterModel) -> Iterator[Preset]:
     """Yields the links, the shape of the graph, devices, hosts and storage of a cluster."""
     links = {one.link.name: (one.link, "each hop: ") for one in cluster.graph.connections}
     shared = [node.intra_node_link for node in cluster.nodes if len(set(node.seats)) < node.workers]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from paceline.scenarios import Plan, Scenario
 from paceline.scenarios.sections.clusters import Nodes
-from paceline.topologies import Device
+from paceline.topologies import DeviceModel
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.catalogue.device_prices import device_prices
 
@@ -57,7 +57,7 @@ class _Kind:
 
     place: str
     part: Nodes | None
-    device: Device
+    device: DeviceModel
     devices: int
     count: int
 

@@ -18,14 +18,14 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import problems_of, raise_all
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import FileMapping
 from paceline.scenarios.values.text import read
 from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Handled, JoinedHosts, MeasuredCosts, Points, Profile
 
 
-class OriginPart(Part):
+class OriginPart(FileMapping):
     """Where imported figures come from; figures without an origin were measured by `paceline calibrate`."""
 
     file: str = Field(description="the name of the imported file")
@@ -37,7 +37,7 @@ class OriginPart(Part):
     )
 
 
-class FitPart(Part):
+class FitPart(FileMapping):
     """A law that was fitted to gradient times."""
 
     law: fields.StepTimeLaw = Field(description="the law with the parameters of the highest likelihood")
@@ -47,13 +47,13 @@ class FitPart(Part):
     p_value: fields.Share = Field(description="the share of samples of this law, fitted again, with a larger distance")
 
 
-class RatePart(Part):
+class RatePart(FileMapping):
     rate: fields.Rate = Field(description="the median of the rounds: '8 GB/s'")
     low: fields.Rate | None = Field(default=None, description="that of the slowest round")
     high: fields.Rate | None = Field(default=None, description="that of the fastest round")
 
 
-class RatesPart(Part):
+class RatesPart(FileMapping):
     update: RatePart | None = Field(default=None, description="bytes of weights that an update changes per second")
     copy_in_cache: RatePart | None = Field(
         default=None, description="bytes of a vector of the size of the weights that one core copies per second"
@@ -63,7 +63,7 @@ class RatesPart(Part):
     )
 
 
-class StartPart(Part):
+class StartPart(FileMapping):
     """How long the processes of a run need until the first step."""
 
     time: fields.Time = Field(description="the median of the launches")
@@ -76,12 +76,12 @@ LAW_SLICES = 1000
 """slices of equal probability in which a fitted law is drawn: INFERENCE, its largest 0.1 % are one slice"""
 
 
-class BytesPart(Part):
+class BytesPart(FileMapping):
     bytes: fields.Index = Field(description="bytes of the value or message")
     time: fields.Time = Field(description="its mean time: '20 us'")
 
 
-class CurvePart(Part):
+class CurvePart(FileMapping):
     operation: str = Field(description="message, send, receive, start, or a collective such as AllReduce")
     ranks: fields.Count = Field(default=2, description="the members of a collective")
     shared_memory: fields.Flag = Field(default=False, description="whether it goes through shared memory of a host")
@@ -92,19 +92,19 @@ class CurvePart(Part):
     )
 
 
-class BusyPart(Part):
+class BusyPart(FileMapping):
     ranks: fields.Count = Field(description="the ranks of a host that compute at the same time")
     mean: fields.Time = Field(description="the mean time of a gradient then")
     low: fields.Time | None = Field(default=None, description="the mean of the fastest launch")
     high: fields.Time | None = Field(default=None, description="the mean of the slowest launch")
 
 
-class PausePart(Part):
+class PausePart(FileMapping):
     pause: fields.Time = Field(description="the time since the previous gradient of the rank")
     longer: fields.Time = Field(description="the time that is added to the mean")
 
 
-class GradientPart(Part):
+class GradientPart(FileMapping):
     batch: fields.Count = Field(description="samples of a gradient")
     busy: tuple[BusyPart, ...] = Field(description="its time by the number of busy ranks, from one on")
     factors: tuple[fields.Positive, ...] = Field(
@@ -159,7 +159,7 @@ def law_factors(law: Jitter) -> tuple[float, ...]:
     return law.quantiles(LAW_SLICES)
 
 
-class OwnPart(Part):
+class OwnPart(FileMapping):
     """A rank's own work, as in `Profile`."""
 
     load: fields.Time = Field(default=0.0, description="loading a batch")
@@ -177,12 +177,12 @@ class OwnPart(Part):
     snapshot: fields.Time = Field(default=0.0, description="storing the weights for an evaluation")
 
 
-class BesidePart(Part):
+class BesidePart(FileMapping):
     message: fields.Share = Field(default=1.0, description="the speed of messages")
     serve: fields.Share = Field(default=1.0, description="the speed of a server's work")
 
 
-class MadePart(Part):
+class MadePart(FileMapping):
     date: str = Field(description="when it was measured")
     processor: str = Field(default="", description="the processor of the host")
     versions: dict[str, str] = Field(default={}, description="of paceline, torch and python")
@@ -191,7 +191,7 @@ class MadePart(Part):
     verdict: str = Field(default="", description="how far the figures can be trusted")
 
 
-class ModelPart(Part):
+class ModelPart(FileMapping):
     """A further model of a file."""
 
     model: str = Field(description="the model whose gradients were measured")
@@ -199,7 +199,7 @@ class ModelPart(Part):
     gradients: tuple[GradientPart, ...] = Field(default=(), description="by batch, smallest first")
 
 
-class HostPart(Part):
+class HostPart(FileMapping):
     ranks: fields.Count = Field(description="the workers of the calibration on this host")
     processor: str = Field(default="", description="its processor")
     cores: fields.Count = Field(default=1, description="cores that its processes may use")
@@ -207,13 +207,13 @@ class HostPart(Part):
     other_load: fields.Share = Field(default=0.0, description="the share of its cores that other programs used")
 
 
-class LinePart(Part):
+class LinePart(FileMapping):
     name: str = Field(description="one direction of a link: 'from>to'")
     bandwidth: fields.Rate = Field(description="its bandwidth: '20 Mbit/s'")
     latency: fields.Time = Field(description="its latency: '2 ms'")
 
 
-class EmulatedPart(Part):
+class EmulatedPart(FileMapping):
     hosts: tuple[fields.Index, ...] = Field(description="the emulated host of each worker")
     lines: tuple[LinePart, ...] = Field(description="the lines between the hosts")
     message: fields.Time = Field(description="a message between hosts, without the latencies of its route")
@@ -226,7 +226,7 @@ class EmulatedPart(Part):
     start: fields.Time = Field(default=0.0, description="starting a collective, until the next can be started")
 
 
-class MachinePart(Part):
+class MachinePart(FileMapping):
     format: Format = 1
     made: MadePart = Field(description="when, where and with what it was measured")
     model: str = Field(description="the model whose gradients were measured")

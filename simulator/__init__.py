@@ -10,16 +10,16 @@ from paceline.algorithms.core.lazy_imports import deferred
 if TYPE_CHECKING:
     from paceline.simulator.interpreter.interpreter import simulate_job
     from paceline.simulator.network.emulated import EmulatedNetwork, StoreAndForward
-    from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
+    from paceline.simulator.network.network import ClusterNetwork, InMemoryCosts, MeasuredNetwork, NetworkModel, NoCost
 else:
     __getattr__, __dir__ = deferred(
         __name__,
         {
             "ClusterNetwork": "network.network",
             "EmulatedNetwork": "network.emulated",
-            "InMemory": "network.network",
+            "InMemoryCosts": "network.network",
             "MeasuredNetwork": "network.network",
-            "Network": "network.network",
+            "NetworkModel": "network.network",
             "NoCost": "network.network",
             "StoreAndForward": "network.emulated",
             "simulate_job": "interpreter.interpreter",
@@ -29,9 +29,9 @@ else:
 __all__ = [
     "ClusterNetwork",
     "EmulatedNetwork",
-    "InMemory",
+    "InMemoryCosts",
     "MeasuredNetwork",
-    "Network",
+    "NetworkModel",
     "NoCost",
     "StoreAndForward",
     "simulate_job",

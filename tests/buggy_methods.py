@@ -25,7 +25,7 @@ from paceline.algorithms import (
     program,
 )
 from paceline.algorithms.methods.elastic import Easgd, Exchange
-from paceline.algorithms.methods.parameter_server import AsyncSgd, Stop, server_of
+from paceline.algorithms.methods.parameter_server import AsyncSgd, ServerStopped, server_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class RepliesAfterTheMove(Easgd):
         server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
         while step := (yield from NextStep(state)):
             word = (yield from Receive(server, "begin")).value
-            if isinstance(word, Stop):
+            if isinstance(word, ServerStopped):
                 return state
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
@@ -87,7 +87,7 @@ class RepliesAfterTheMove(Easgd):
             state = Replica(step.number + 1, Weights(centre, version))
             yield from Send(turn, state.weights)
         for worker in me.workers:
-            yield from Send(worker, Stop(), "begin")
+            yield from Send(worker, ServerStopped(), "begin")
         return state
 
 

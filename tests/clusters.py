@@ -14,24 +14,24 @@ from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
 from paceline.simulator.kernel.timing import Timing
-from paceline.simulator.network.network import MeasuredNetwork, Network, NoCost
-from paceline.topologies.catalogue.device import Device
-from paceline.topologies.cluster import Cluster, on_a_star
-from paceline.topologies.graphs.links import Link
+from paceline.simulator.network.network import MeasuredNetwork, NetworkModel, NoCost
+from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.cluster import ClusterModel, on_a_star
+from paceline.topologies.graphs.links import LinkModel
 from tests.support import FixedTiming, job_of
 
 
 def star(
     *workers: int, latency_s: float = 0.0, bytes_per_s: float = 1000.0, local_bytes_per_s: float = 8000.0
-) -> Cluster:
+) -> ClusterModel:
     """Returns a cluster with this many workers on each node, a NIC of 1000 bytes a second and a local link of 8000."""
-    nic = Link(name="nic", latency_s=latency_s, bytes_per_s=bytes_per_s, provenance="a test's own")
-    local = Link(name="local", latency_s=latency_s, bytes_per_s=local_bytes_per_s, provenance="a test's own")
-    device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+    nic = LinkModel(name="nic", latency_s=latency_s, bytes_per_s=bytes_per_s, provenance="a test's own")
+    local = LinkModel(name="local", latency_s=latency_s, bytes_per_s=local_bytes_per_s, provenance="a test's own")
+    device = DeviceModel(name="device", overhead_s=1.0, per_sample_s=0.0)
     return on_a_star([(device, count) for count in workers], link=nic, local=local)
 
 
-def joined(one: Cluster, other: Cluster) -> Cluster:
+def joined(one: ClusterModel, other: ClusterModel) -> ClusterModel:
     """Joins two stars into one: every node keeps its link."""
     both = star(*(node.workers for node in (*one.nodes, *other.nodes)))
     links = [connection.link for connection in (*one.graph.connections, *other.graph.connections)]
@@ -61,7 +61,7 @@ def played(
     *,
     workers: int = 1,
     timing: Timing | None = None,
-    network: Network | None = None,
+    network: NetworkModel | None = None,
     nodes: list[list[int]] | None = None,
     supply: Supply | None = None,
 ) -> Trace:

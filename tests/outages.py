@@ -8,31 +8,31 @@ from math import inf
 from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.values import Group, Null, Rank
 from paceline.simulator.collectives.execution import EventDriver
-from paceline.simulator.kernel.clock import Clock
-from paceline.topologies.catalogue.device import Device
-from paceline.topologies.cluster import Cluster, Node
-from paceline.topologies.faults.link_faults import LinkFault
+from paceline.simulator.kernel.clock import VirtualClock
+from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.cluster import ClusterModel, Node
+from paceline.topologies.faults.link_faults import LinkFaultModel
 from paceline.topologies.graphs.graph import Graph
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from tests.traffic import CountedNetwork
 
-WIRE = Link(name="wire", latency_s=0.0, bytes_per_s=1000.0, provenance="a test's own")
+WIRE = LinkModel(name="wire", latency_s=0.0, bytes_per_s=1000.0, provenance="a test's own")
 
 
-def on(graph: Graph, *faults: LinkFault, ranks: int | None = None) -> Cluster:
+def on(graph: Graph, *faults: LinkFaultModel, ranks: int | None = None) -> ClusterModel:
     """A rank on each host of a graph."""
-    device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+    device = DeviceModel(name="device", overhead_s=1.0, per_sample_s=0.0)
     hosts = graph.of_kind("host")[:ranks]
     nodes = tuple(Node(name=host, device=device, seats=(host,), host=host, intra_node_link=WIRE) for host in hosts)
-    return Cluster(nodes=nodes, graph=graph, link_faults=faults)
+    return ClusterModel(nodes=nodes, graph=graph, link_faults=faults)
 
 
-def fault(one: str, other: str, at_s: float, lasts_s: float = inf, rate: float = 0.0) -> LinkFault:
-    return LinkFault(between=(one, other), at_s=at_s, lasts_s=lasts_s, rate=rate)
+def fault(one: str, other: str, at_s: float, lasts_s: float = inf, rate: float = 0.0) -> LinkFaultModel:
+    return LinkFaultModel(between=(one, other), at_s=at_s, lasts_s=lasts_s, rate=rate)
 
 
 def ends(
-    cluster: Cluster,
+    cluster: ClusterModel,
     messages: Sequence[tuple[float, int, int, int]] = (),
     collectives: Sequence[tuple[float, int, *tuple[int, ...]]] = (),
     *,
@@ -46,14 +46,14 @@ def ends(
 
 
 def played(
-    cluster: Cluster,
+    cluster: ClusterModel,
     messages: Sequence[tuple[float, int, int, int]] = (),
     collectives: Sequence[tuple[float, int, *tuple[int, ...]]] = (),
     *,
     carried_out: bool = False,
 ) -> tuple[list[float], CountedNetwork]:
     """Returns the result of `ends`, and the network."""
-    network, clock = CountedNetwork(cluster, "ring"), Clock()
+    network, clock = CountedNetwork(cluster, "ring"), VirtualClock()
     network.attach(clock)
     if carried_out:
         network._contention.start = lambda plan: EventDriver(clock, network._carry, plan).done  # type: ignore[method-assign]

@@ -12,12 +12,16 @@ from paceline.algorithms.core.values import Samples
 from paceline.records.trace import Reads
 from paceline.simulator.interpreter.loading import Supply
 from paceline.simulator.interpreter.storage import Stores
-from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.workloads.reading import Held, Order, Piece
 
 
 def finished_s(
-    storage: Storage, wanted: Sequence[Sequence[Piece]], *, nodes: Sequence[int] | None = None, record_bytes: int = 1
+    storage: StorageModel,
+    wanted: Sequence[Sequence[Piece]],
+    *,
+    nodes: Sequence[int] | None = None,
+    record_bytes: int = 1,
 ) -> list[float]:
     """Returns when each reader has read everything, all beginning at 0; each on its own node, or on these."""
     env = simpy.Environment(0.0)
@@ -52,7 +56,7 @@ class Noted(Order):
 
 
 def supply(
-    storage: Storage, *, workers: int, prefetch: int = 2, order: Order | None = None, record_bytes: int = 100
+    storage: StorageModel, *, workers: int, prefetch: int = 2, order: Order | None = None, record_bytes: int = 100
 ) -> Supply:
     """For so many workers, each on a node of its own; the 64 samples of a bowl where no order is given."""
     order = order or Noted(strategy="contiguous", num_samples=64, seed=1, buffer=16)

@@ -19,7 +19,7 @@ from paceline.algorithms.methods.overlapped_rounds import Co2
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Trace
-from paceline.simulator.kernel.crash_timeline import Timeline
+from paceline.simulator.kernel.crash_timeline import CrashTimeline
 from paceline.testing.contract.programs import Bowl, Vector, job_of
 
 __all__ = [
@@ -58,7 +58,7 @@ class FixedTiming:
     rest: float = 0.0
     forward: Sequence[float] = (1 / 6, 1 / 6)
     backward: Sequence[float] = (1 / 3, 1 / 3)
-    faults: Callable[[int], Timeline | None] = lambda _: None
+    faults: Callable[[int], CrashTimeline | None] = lambda _: None
     access: Callable[[int, int], float] = lambda _rank, _nbytes: 0.0
     """seconds that a rank needs to move so many bytes of a shared cell"""
 
@@ -78,7 +78,7 @@ class FixedTiming:
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self.forward, self.backward
 
-    def timeline(self, rank: Rank) -> Timeline | None:
+    def timeline(self, rank: Rank) -> CrashTimeline | None:
         return self.faults(rank)
 
     def work_s(self, rank: Rank, op: Charge) -> float:

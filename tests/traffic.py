@@ -12,7 +12,7 @@ import simpy
 
 from paceline.records.links import Links
 from paceline.simulator.flows.flow_engine import Flows, Port
-from paceline.simulator.network.network import ClusterNetwork, Network
+from paceline.simulator.network.network import ClusterNetwork, NetworkModel
 
 SAME = 1e-12
 """relative difference of sums of the same bytes in another order"""
@@ -71,7 +71,7 @@ class CountedNetwork(ClusterNetwork):
         return self._flows.carried_bytes
 
 
-def carried(network: Network) -> dict[str, float]:
+def carried(network: NetworkModel) -> dict[str, float]:
     """Returns the bytes of each port that carried something."""
     assert isinstance(network, ClusterNetwork) and network.traffic is not None
     return {port: nbytes for port, nbytes in network.traffic.by_port().items() if nbytes}
@@ -84,7 +84,7 @@ def assert_equal_bytes(found: Mapping[str, float], expected: Mapping[str, float]
     assert one == pytest.approx(other, rel=rel, abs=1e-6), dict(zip(ports, zip(one, other, strict=True), strict=True))
 
 
-def assert_same_traffic(one: Network, other: Network) -> None:
+def assert_same_traffic(one: NetworkModel, other: NetworkModel) -> None:
     """Compares the traffic of two networks; others than those of clusters have none."""
     if isinstance(one, ClusterNetwork):
         assert_equal_bytes(carried(one), carried(other))

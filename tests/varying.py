@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 
-from paceline.topologies.cluster import Cluster
+from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.graphs.graph import Ends
-from paceline.topologies.graphs.variation import Variation
+from paceline.topologies.graphs.variation import VariationModel
 from tests.clusters import star
 
 RATE = 1000.0
 """mean bytes per second of the links"""
 
 
-def varying_star(*hosts: int, latency_s: float = 0.0, **variations: Variation) -> Cluster:
+def varying_star(*hosts: int, latency_s: float = 0.0, **variations: VariationModel) -> ClusterModel:
     """Returns a star of hosts with these numbers of workers, of which the named links vary: host0=Variation(cv=0.3)."""
     cluster = star(*hosts, latency_s=latency_s, bytes_per_s=RATE)
     return varied(cluster, {("switch", host): variation for host, variation in variations.items()})
 
 
-def varied(cluster: Cluster, variations: Mapping[Ends, Variation]) -> Cluster:
+def varied(cluster: ClusterModel, variations: Mapping[Ends, VariationModel]) -> ClusterModel:
     wires = (
         replace(wire, link=replace(wire.link, variation=variations.get(wire.ends)))
         for wire in cluster.graph.connections
@@ -29,7 +29,7 @@ def varied(cluster: Cluster, variations: Mapping[Ends, Variation]) -> Cluster:
     return replace(cluster, graph=replace(cluster.graph, connections=tuple(wires)))
 
 
-def end_of(nbytes: float, *variations: Variation | None, names: tuple[str, ...], seed: int = 0) -> float:
+def end_of(nbytes: float, *variations: VariationModel | None, names: tuple[str, ...], seed: int = 0) -> float:
     """Returns when so many bytes have passed links one after the other, by integrating the smallest of their factors.
 
     The variations have the same interval.

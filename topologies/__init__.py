@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING
 from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
-    from paceline.topologies.catalogue.device import Device
-    from paceline.topologies.catalogue.storage_devices import STORAGE, Storage
-    from paceline.topologies.cluster import Cluster, Node
+    from paceline.topologies.catalogue.device import DeviceModel
+    from paceline.topologies.catalogue.storage_devices import STORAGE, StorageModel
+    from paceline.topologies.cluster import ClusterModel, Node
     from paceline.topologies.faults.jitter import NO_JITTER, Jitter
     from paceline.topologies.faults.worker_faults import NO_FAULTS, Faults
-    from paceline.topologies.graphs.links import LINKS, Link
+    from paceline.topologies.graphs.links import LINKS, LinkModel
 else:
     __getattr__, __dir__ = deferred(
         __name__,
         {
-            "Cluster": "cluster",
-            "Device": "catalogue.device",
+            "ClusterModel": "cluster",
+            "DeviceModel": "catalogue.device",
             "Faults": "faults.worker_faults",
             "LINKS": "graphs.links",
-            "Link": "graphs.links",
+            "LinkModel": "graphs.links",
             "NO_FAULTS": "faults.worker_faults",
             "NO_JITTER": "faults.jitter",
             "Node": "cluster",
             "STORAGE": "catalogue.storage_devices",
             "Jitter": "faults.jitter",
-            "Storage": "catalogue.storage_devices",
+            "StorageModel": "catalogue.storage_devices",
         },
     )
 
@@ -37,11 +37,11 @@ __all__ = [
     "NO_FAULTS",
     "NO_JITTER",
     "STORAGE",
-    "Cluster",
-    "Device",
+    "ClusterModel",
+    "DeviceModel",
     "Faults",
     "Jitter",
-    "Link",
+    "LinkModel",
     "Node",
-    "Storage",
+    "StorageModel",
 ]

@@ -20,18 +20,18 @@ from typing import Literal
 
 from paceline.algorithms.core.values import Rank
 from paceline.topologies.catalogue.charge_rates import ChargeRates
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.host_memory import HostMemory, host_memory
 from paceline.topologies.catalogue.libraries import Library
-from paceline.topologies.catalogue.staging import Staging
-from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.topologies.catalogue.staging import StagingModel
+from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
-from paceline.topologies.faults.link_faults import LinkFault
+from paceline.topologies.faults.link_faults import LinkFaultModel
 from paceline.topologies.faults.slowdowns import Speed, speed_of
-from paceline.topologies.faults.worker_faults import NO_FAULTS, DeathAt, Faults, Place
+from paceline.topologies.faults.worker_faults import NO_FAULTS, DeathAt, FaultPlace, Faults
 from paceline.topologies.graphs.cards import Cards, cards_of
 from paceline.topologies.graphs.graph import Graph, Vertex
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.network_graphs import star
 
 
@@ -49,10 +49,10 @@ class Node:
     """
 
     name: str
-    device: Device
+    device: DeviceModel
     seats: tuple[str, ...]
     host: str
-    intra_node_link: Link
+    intra_node_link: LinkModel
     step_time: Jitter | None = None
     memory: HostMemory = field(default_factory=lambda: host_memory(None))
     host_rates: ChargeRates | None = None
@@ -77,11 +77,11 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class ClusterModel:
     """Nodes, and the graph that joins them.
 
     >>> from paceline.topologies.graphs.links import LINKS
-    >>> fast = Device(name="fast", overhead_s=0.004, per_sample_s=0.0005)
+    >>> fast = DeviceModel(name="fast", overhead_s=0.004, per_sample_s=0.0005)
     >>> cluster = on_a_star([(fast, 2), (fast, 2)], link=LINKS["eth-10g"], local=LINKS["shared-memory"])
     >>> cluster.placement
     [[0, 1], [2, 3]]
@@ -96,10 +96,10 @@ class Cluster:
     step_time: Jitter = NO_JITTER
     server_node: int = 0
     faults: Faults = NO_FAULTS
-    link_faults: tuple[LinkFault, ...] = ()
-    storage: Storage | None = None
+    link_faults: tuple[LinkFaultModel, ...] = ()
+    storage: StorageModel | None = None
     """where samples are read from; None: reading costs nothing"""
-    staging: Staging | None = None
+    staging: StagingModel | None = None
     """the copies between hosts and devices; None: they cost nothing"""
 
     @property
@@ -181,7 +181,7 @@ class Cluster:
         socket = self._sockets.get(seat)
         return None if socket == seat else socket
 
-    def device_of(self, rank: Rank) -> Device:
+    def device_of(self, rank: Rank) -> DeviceModel:
         """Returns the device of a rank."""
         return self.nodes[self.node_of(rank)].device
 
@@ -208,7 +208,7 @@ class Cluster:
 
         return tuple(map(shares, self.nodes))
 
-    def devices_of(self, ranks: Iterable[Rank]) -> list[Device]:
+    def devices_of(self, ranks: Iterable[Rank]) -> list[DeviceModel]:
         """Returns the different devices of some ranks, in the order of their first ranks."""
         objects = {id(device): device for device in map(self.device_of, ranks)}  # a device's hash takes 10 µs
         return list(dict.fromkeys(objects.values()))
@@ -245,12 +245,12 @@ class Cluster:
         """Returns the deaths of a worker, of which the first one counts."""
         return [death for entry, death in enumerate(self.faults.deaths) if self._holds(death.place, rank, seed, entry)]
 
-    def without_jitter(self) -> Cluster:
+    def without_jitter(self) -> ClusterModel:
         """Returns the same cluster without jitter; stragglers remain slow."""
         even = tuple(replace(node, step_time=None) for node in self.nodes)
         return replace(self, nodes=even, step_time=NO_JITTER, faults=replace(self.faults, step_times=()))
 
-    def _holds(self, place: Place, rank: Rank, seed: int, entry: int) -> bool:
+    def _holds(self, place: FaultPlace, rank: Rank, seed: int, entry: int) -> bool:
         return place.holds(rank=int(rank), node=self.node_of(rank), nodes=len(self.nodes), seed=seed, entry=entry)
 
 
@@ -329,7 +329,9 @@ def nearest_sockets(graph: Graph) -> dict[str, str]:
     return nearest
 
 
-def on_a_star(nodes: Sequence[tuple[Device, int]], *, link: Link, local: Link, server_node: int = 0) -> Cluster:
+def on_a_star(
+    nodes: Sequence[tuple[DeviceModel, int]], *, link: LinkModel, local: LinkModel, server_node: int = 0
+) -> ClusterModel:
     """Returns a cluster of nodes around one switch that never is the bottleneck.
 
     Args:
@@ -338,7 +340,7 @@ def on_a_star(nodes: Sequence[tuple[Device, int]], *, link: Link, local: Link, s
         local: the link between the ranks of one node.
         server_node: the index of the server's node.
     """
-    return Cluster(
+    return ClusterModel(
         nodes=tuple(
             Node(
                 name=f"n{index}",

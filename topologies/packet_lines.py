@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.algorithms.core.values import Rank
-from paceline.topologies.cluster import Cluster
+from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.graphs.routing import Routes, Rule
 
 HEADERS = 52
@@ -23,7 +23,7 @@ HEADERS = 52
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PacketLine:
     """One direction of a connection.
 
     Args:
@@ -41,8 +41,8 @@ class Line:
 class Spokes:
     """The lines of a star: of each host, the line to the switch and the line from it."""
 
-    out: tuple[Line, ...]
-    into: tuple[Line, ...]
+    out: tuple[PacketLine, ...]
+    into: tuple[PacketLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Lines:
 
     hosts: tuple[str, ...]
     places: Mapping[Rank, int]
-    lines: tuple[Line, ...]
+    lines: tuple[PacketLine, ...]
     routes: Mapping[tuple[int, int], tuple[int, ...]]
 
     def latency_s(self, source: int, to: int) -> float:
@@ -66,12 +66,12 @@ class Lines:
         return sum(self.lines[line].latency_s for line in self.routes.get((source, to), ()))
 
     @property
-    def fastest(self) -> Line | None:
+    def fastest(self) -> PacketLine | None:
         """The line with the highest rate; None if there is only one host."""
         return max(self.lines, key=lambda line: line.bytes_per_s, default=None)
 
     @property
-    def slowest(self) -> Line | None:
+    def slowest(self) -> PacketLine | None:
         """The line with the lowest rate; None if there is only one host."""
         return min(self.lines, key=lambda line: line.bytes_per_s, default=None)
 
@@ -97,7 +97,7 @@ class Lines:
         return Spokes(*(tuple(self.lines[ends[host]] for host in range(count)) for ends in (out, into)))
 
 
-def lines_of(cluster: Cluster, ranks: Sequence[Rank], rule: Rule = "auto", time_dilation: float = 1.0) -> Lines:
+def lines_of(cluster: ClusterModel, ranks: Sequence[Rank], rule: Rule = "auto", time_dilation: float = 1.0) -> Lines:
     """Returns the hosts of these ranks and the lines between them.
 
     Args:
@@ -112,14 +112,14 @@ def lines_of(cluster: Cluster, ranks: Sequence[Rank], rule: Rule = "auto", time_
     >>> cluster = on_a_star([(device, 2), (device, 1)], link=LINKS["eth-1g"], local=LINKS["shared-memory"])
     >>> found = lines_of(cluster, [Rank(0), Rank(1), Rank(2)], time_dilation=2)
     >>> found.hosts, found.lines[0]
-    (('host0', 'host1'), Line(name='host0>switch', bytes_per_s=55000000.0, latency_s=4e-05))
+    (('host0', 'host1'), PacketLine(name='host0>switch', bytes_per_s=55000000.0, latency_s=4e-05))
     >>> found.routes[1, 0]
     (2, 3)
     """
     vertices = {rank: cluster.vertex_of(rank) for rank in ranks}
     hosts = tuple(dict.fromkeys(vertices.values()))
     routes = Routes(cluster.graph, rule)
-    lines: dict[str, Line] = {}
+    lines: dict[str, PacketLine] = {}
     numbers: dict[str, int] = {}
     numbers_of: dict[tuple[int, int], tuple[int, ...]] = {}
     for source, host in enumerate(hosts):
@@ -130,7 +130,7 @@ def lines_of(cluster: Cluster, ranks: Sequence[Rank], rule: Rule = "auto", time_
             for name, hop in zip(route.ports, route.connections, strict=True):
                 numbers.setdefault(name, len(numbers))
                 rate = hop.bytes_per_s_from(name.partition(">")[0])
-                lines[name] = Line(name, rate / time_dilation, hop.link.latency_s * time_dilation)
+                lines[name] = PacketLine(name, rate / time_dilation, hop.link.latency_s * time_dilation)
             numbers_of[source, to] = tuple(numbers[name] for name in route.ports)
     places = {rank: hosts.index(vertex) for rank, vertex in vertices.items()}
     return Lines(hosts, places, tuple(lines.values()), numbers_of)

@@ -17,9 +17,9 @@ from paceline.workloads.learners.timing_only import TimingOnly
 from paceline.workloads.models.layer_tables import MODELS, find_model
 from paceline.workloads.models.transformer_config import is_size
 from paceline.workloads.models.zoo import known_model
-from paceline.workloads.reading import Reading
+from paceline.workloads.reading import ReadingSettings
 from paceline.workloads.reading.file import record_dtype
-from paceline.workloads.reading.folder import Recorded
+from paceline.workloads.reading.folder import RecordedDataset
 
 OWN = "module:function of your own"
 SIZE = "the size of a transformer"
@@ -59,7 +59,7 @@ def build(
     seed: int,
     dtype: Precision = "float32",
     vmap: Vmap = "auto",
-    reading: Reading | None = None,
+    reading: ReadingSettings | None = None,
     **options: Any,
 ) -> Learner:
     """Builds the learner of a workload.
@@ -73,7 +73,7 @@ def build(
         dtype: type of weights and gradients.
         vmap: whether a trained model's gradients in flight at the same time are computed together.
         reading: how samples of a trained model are read; None: they are in memory, or, for the data set ``records``,
-            read with the defaults of `Reading`.
+            read with the defaults of `ReadingSettings`.
         options: options of the quadratic problem, see `QuadraticOptions`.
 
     Raises:
@@ -157,7 +157,7 @@ def record_bytes(model: str, *, dataset: str | None, data_dir: str | None, learn
     known, shape = DATA[name], _shape(model)
     if known.tokens:
         return None  # a record has one label
-    if name == RECORDS and isinstance(there := read(name, data_dir, shape), Recorded):
+    if name == RECORDS and isinstance(there := read(name, data_dir, shape), RecordedDataset):
         return there.train.record_bytes
     shape = shape if known.shape is None else known.shape
     return record_dtype(known.item, shape).itemsize if shape else None

@@ -25,7 +25,7 @@ from paceline.algorithms.core.files import replacing
 from paceline.algorithms.core.naming import near_miss
 from paceline.workloads.batches.digits import digits
 from paceline.workloads.batches.examples import Standardised, histogram
-from paceline.workloads.datasets import DATA, RECORDS, Loaded, place_of, read, unreadable
+from paceline.workloads.datasets import DATA, RECORDS, LoadedDataset, place_of, read, unreadable
 from paceline.workloads.datasets.folders import Listed, listed, picture
 from paceline.workloads.models.zoo import USUAL
 from paceline.workloads.reading.file import Records, records_of, write_records
@@ -51,7 +51,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """The content of one file."""
 
     count: int
@@ -67,8 +67,8 @@ class Source:
     shape: tuple[int, ...]
     classes: int
     class_names: tuple[str, ...] | None = None
-    train: Part
-    test: Part
+    train: FilePart
+    test: FilePart
 
 
 def convertible() -> list[str]:
@@ -99,8 +99,8 @@ def find_source(name: str, data_dir: str | None, size: str | None) -> Source:
         there = read(name, data_dir, ())
     except InputError as error:
         raise InputError(f"--data-dir: {error}") from error
-    assert isinstance(there, Loaded), "only records are not loaded"
-    train, test = (Part(len(half.labels), partial(_chosen, *half)) for half in (there.train, there.test))
+    assert isinstance(there, LoadedDataset), "only records are not loaded"
+    train, test = (FilePart(len(half.labels), partial(_chosen, *half)) for half in (there.train, there.test))
     return Source(name=name, shape=there.train.pictures.shape[1:], classes=there.classes, train=train, test=test)
 
 
@@ -167,7 +167,7 @@ def _digits(data_dir: str | None) -> Source:
         raise InputError(f"--{wrong[0].replace('data_dir', 'data-dir', 1)}")
     known = digits()
     parts = [[tensor.numpy() for tensor in half] for half in (known.train, known.test)]
-    train, test = (Part(len(labels), partial(_chosen, inputs, labels)) for inputs, labels in parts)
+    train, test = (FilePart(len(labels), partial(_chosen, inputs, labels)) for inputs, labels in parts)
     return Source(name="digits", shape=parts[0][0].shape[1:], classes=10, train=train, test=test)
 
 
@@ -176,7 +176,7 @@ def _folders(data_dir: str | None, shape: tuple[int, int, int]) -> Source:
         *halves, names = listed(place_of("images", data_dir))
     except InputError as error:
         raise InputError(f"--data-dir: {error}") from error
-    train, test = (Part(len(half), partial(_pictures, half, shape)) for half in halves)
+    train, test = (FilePart(len(half), partial(_pictures, half, shape)) for half in halves)
     return Source(name="images", shape=shape, classes=len(names), class_names=tuple(names), train=train, test=test)
 
 
@@ -192,7 +192,7 @@ def _pictures(half: Listed, shape: Sequence[int], places: Places) -> Records:
 
 def _write(
     path: Path,
-    part: Part,
+    part: FilePart,
     dtype: np.dtype[np.void],
     order: Places,
     seen: Callable[[Records], None],

@@ -123,7 +123,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Factors:
+class LowRankFactors:
     """A vector in which each layer is the product of a left factor and a transposed right factor."""
 
     grids: tuple[Grid, ...]
@@ -200,7 +200,7 @@ class PowerSgd(Options):
 
     kind: Literal["power-sgd"] = "power-sgd"
     opening: ClassVar[Traffic] = ZEROS + SCALE
-    """memory traffic of `Factors.dense`: the products, and joining them"""
+    """memory traffic of `LowRankFactors.dense`: the products, and joining them"""
     rank: int = 2
     """r; provenance: the paper, whose image classifiers lose nothing with 2"""
     seed: int = 0
@@ -230,11 +230,11 @@ class PowerSgd(Options):
         traffic = COMBINE + 2 * (SCALE + READ) + self.opening + COMBINE + also
         return Charge("compress", vector.nbytes, 6 * self.rank * length(vector), traffic=traffic)
 
-    def compress(self, vector: Any, memory: Warm) -> tuple[Factors, Warm]:
+    def compress(self, vector: Any, memory: Warm) -> tuple[LowRankFactors, Warm]:
         """Returns the message and the new memory."""
         total = vector + memory.kept
         bases = memory.bases(memory.lefts(total))
-        message = Factors(memory.grids, bases, memory.against(total, bases))
+        message = LowRankFactors(memory.grids, bases, memory.against(total, bases))
         return message, Warm(total - message.dense(), memory.grids, message.rights)
 
     @program
@@ -246,8 +246,8 @@ class PowerSgd(Options):
         bases = memory.bases(lefts)
         own = memory.against(total, bases)
         rights = yield from AllReduce(value=own, group=group, key=f"{key} right")
-        kept = total - Factors(memory.grids, bases, own).dense()
-        return Factors(memory.grids, bases, rights).dense(), Warm(kept, memory.grids, rights)
+        kept = total - LowRankFactors(memory.grids, bases, own).dense()
+        return LowRankFactors(memory.grids, bases, rights).dense(), Warm(kept, memory.grids, rights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,4 +493,4 @@ def opening_traffic(compression: Compression | None) -> Traffic:
 
 def decompressed(message: Any) -> Any:
     """Returns the whole vector of a message that `compressed` returned."""
-    return message.dense() if isinstance(message, Sparse | Factors | Spectrum | Short) else message
+    return message.dense() if isinstance(message, Sparse | LowRankFactors | Spectrum | Short) else message

@@ -38,7 +38,7 @@ class Spectrum:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsent:
+class TopKMemory:
     """The memory of `DctTopK`: the part of the vectors that was not sent, and the tiles."""
 
     vector: Any
@@ -80,9 +80,9 @@ class DctTopK(Options):
         """Returns the form in which all of what is not sent is sent later, as a part of a mean of all workers."""
         return replace(self, decay=1.0, average_over="workers")
 
-    def begin(self, vector: Any, layers: Sequence[Layer]) -> Unsent:
+    def begin(self, vector: Any, layers: Sequence[Layer]) -> TopKMemory:
         """Returns the memory in which nothing is unsent."""
-        return Unsent(0 * vector, tuple(Tiling.of(layer, self.chunk) for layer in layers))
+        return TopKMemory(0 * vector, tuple(Tiling.of(layer, self.chunk) for layer in layers))
 
     def charge(self, vector: Any, *, also: Traffic = NOTHING, transforms: int = 2) -> Charge:
         """Returns the cost of compressing: the total, its transform, the selection, and the reverse for what is unsent.
@@ -98,7 +98,7 @@ class DctTopK(Options):
         traffic = summed + TRANSFORM + SCALE + READ + self.opening + COMBINE + also
         return Charge("compress", vector.nbytes, transforms * 4 * self.chunk * length(vector), traffic=traffic)
 
-    def compress(self, vector: Any, memory: Unsent) -> tuple[Spectrum, Unsent]:
+    def compress(self, vector: Any, memory: TopKMemory) -> tuple[Spectrum, TopKMemory]:
         """Returns the message and the new memory.
 
         >>> import numpy as np
@@ -127,7 +127,7 @@ class DctTopK(Options):
         return Sparse(positions, arrays.taken(spectrum, positions), at)
 
     @program
-    def averaged(self, group: Group, vector: Any, key: str, memory: Unsent) -> Program[tuple[Any, Unsent]]:
+    def averaged(self, group: Group, vector: Any, key: str, memory: TopKMemory) -> Program[tuple[Any, TopKMemory]]:
         """Returns the reverse transform of the mean of all members' coefficients, and the new memory."""
         members = len(group)
         summed = members * ZEROS + (members - 1) * COMBINE

@@ -161,7 +161,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class PlannedDeath:
     """The death of a worker, which does not return.
 
     Args:
@@ -194,7 +194,7 @@ class Job:
     learner: Learner
     budget: Budget
     seed: int = 0
-    deaths: tuple[Death, ...] = ()
+    deaths: tuple[PlannedDeath, ...] = ()
 
     @staticmethod
     def of(

@@ -26,20 +26,20 @@ from paceline.algorithms.core.traffic import COMBINE, NOTHING
 from paceline.algorithms.core.values import Contribution, Rank, Step, Weights
 from paceline.algorithms.methods.delayed_nesterov import OuterKind, OuterOptimizer
 from paceline.algorithms.methods.inner_optimizer import InnerOptimizer
-from paceline.algorithms.methods.parameter_server import Stop, server_of
+from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 from paceline.algorithms.methods.pull_on_demand import Packet, ServerState, WorkerState, close
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Push(Packet):
+class PseudoGradient(Packet):
     """The pseudo-gradient of a round, the gradients in it, and the seconds of its steps; 0 if they are not measured."""
 
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RoundStart:
     """The server's answer: the weights from which the next round begins, and its number of steps."""
 
     weights: Weights
@@ -59,7 +59,7 @@ class RoundState(WorkerState):
     seconds: float = 0.0
     """the duration of these steps, if they are measured"""
 
-    def next_round(self, answer: Answer) -> RoundState:
+    def next_round(self, answer: RoundStart) -> RoundState:
         """Returns the state at the start of the next round; the inner optimizer keeps its memory."""
         start = answer.weights.vector
         return RoundState(self.step, answer.weights, self.optimizer_state, start=start, steps=answer.steps)
@@ -210,7 +210,7 @@ class AsyncDiLoCo(InnerOptimizer):
         while True:
             if state.waits:
                 answer = (yield from Receive(server)).value
-                if isinstance(answer, Stop):
+                if isinstance(answer, ServerStopped):
                     return state
                 state = state.next_round(answer)
             if not (step := (yield from NextStep(state))):
@@ -218,7 +218,7 @@ class AsyncDiLoCo(InnerOptimizer):
             state = yield from self.inner_step(rule, state, step)
             if len(state.origins) == state.steps:
                 change = state.start - state.weights.vector
-                yield from Send(server, Push(change, state.origins, asks=True, seconds=state.seconds))
+                yield from Send(server, PseudoGradient(change, state.origins, asks=True, seconds=state.seconds))
                 state = replace(state, waits=True)
 
     @program
@@ -255,7 +255,7 @@ class AsyncDiLoCo(InnerOptimizer):
             if not state.pending:
                 state = state.received((yield from team.message()))
             (source, push), *others = state.pending
-            assert isinstance(push, Push), "workers send nothing else"
+            assert isinstance(push, PseudoGradient), "workers send nothing else"
             yield from Charge("update", push.vector.nbytes, where="host", traffic=outer.traffic(state.optimizer_state))
             vector, memory = outer.update(state.weights.vector, push.vector, state.optimizer_state)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), push.origins)
@@ -270,10 +270,10 @@ class AsyncDiLoCo(InnerOptimizer):
                 pending=tuple(others),
                 step_s=step_s,
             )
-            yield from Send(source, Answer(weights, steps))
+            yield from Send(source, RoundStart(weights, steps))
         return (yield from close(team, state))
 
-    def measured(self, step_s: tuple[float | None, ...], rank: Rank, push: Push) -> tuple[float | None, ...]:
+    def measured(self, step_s: tuple[float | None, ...], rank: Rank, push: PseudoGradient) -> tuple[float | None, ...]:
         """Returns the mean seconds of a local step by rank, after one more round.
 
         Args:

@@ -29,7 +29,7 @@ from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, NOTHING
 from paceline.algorithms.core.values import Contribution, Rank, Weights
 from paceline.algorithms.methods.elastic import Elastic, Exchange
-from paceline.algorithms.methods.parameter_server import Stop, dismiss, server_of
+from paceline.algorithms.methods.parameter_server import ServerStopped, dismiss, server_of
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 
@@ -75,7 +75,7 @@ def takes_deltas(me: RankContext, state: Any) -> Program[Any]:
 
     A step is a request, so after a stop no more requests are granted. A worker that has received the centre sends its
     delta before its next request, and messages of one sender arrive in order. So when every living worker has sent one
-    more request and got `Stop`, all deltas of the living have been applied; those of dead workers never arrive.
+    more request and got `ServerStopped`, all deltas of the living have been applied; those of the dead never arrive.
 
     Args:
         me: the server.
@@ -94,7 +94,7 @@ def takes_deltas(me: RankContext, state: Any) -> Program[Any]:
         if isinstance(received.value, Delta):
             state = yield from landed(state, received.value)
         else:
-            yield from Send(received.source, Stop())
+            yield from Send(received.source, ServerStopped())
             stopped.add(received.source)
     return state
 
@@ -149,7 +149,7 @@ class AsyncEasgd(Elastic):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             centre = (yield from Receive(server)).value
-            if isinstance(centre, Stop):
+            if isinstance(centre, ServerStopped):
                 return state
             pull = alpha * (before - centre.vector)
             if self.sends == "delta":
@@ -235,7 +235,7 @@ class Eamsgd(Elastic):
             if origins and step.number % self.period == 0:
                 yield from Send(server, Ask())
                 centre = (yield from Receive(server)).value
-                if isinstance(centre, Stop):
+                if isinstance(centre, ServerStopped):
                     return state
                 pull = alpha * (before - centre.vector)
                 yield from Send(

@@ -16,7 +16,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import accumulated_gradient
 from paceline.algorithms.core.values import Contribution, Weights, join
-from paceline.algorithms.methods.layerwise import Flight, Layerwise
+from paceline.algorithms.methods.layerwise import BucketsInFlight, Layerwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Delayed:
 
     step: int
     weights: Weights
-    flights: tuple[Flight, ...] = ()
+    flights: tuple[BucketsInFlight, ...] = ()
     optimizer_state: Any = None
 
 
@@ -70,7 +70,7 @@ class Agd(AccumulatingMethod):
         while step := (yield from NextStep(state)):
             gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
             mean = yield from started_mean(gradient.vector, me.workers, f"gradient {step.number}", self.compression)
-            flights = (*state.flights, Flight((mean,), gradient.contribution()))
+            flights = (*state.flights, BucketsInFlight((mean,), gradient.contribution()))
             vector, optimizer_state = state.weights.vector, state.optimizer_state
             inputs: list[Contribution] = []
             if len(flights) > self.delay:

@@ -15,7 +15,7 @@ from paceline.algorithms.core.option_groups import NOT_NEGATIVE, STEPS, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.values import Contribution, Vector, Weights
-from paceline.algorithms.methods.parameter_server import Stop, server_of
+from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 from paceline.algorithms.methods.pull_on_demand import Packet, ServerState, WorkerState, close
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
@@ -91,7 +91,7 @@ class Downpour(SgdMethod):
         while True:
             if state.waits:
                 answer = (yield from Receive(server)).value
-                if isinstance(answer, Stop):
+                if isinstance(answer, ServerStopped):
                     return state
                 state = replace(state, weights=answer, waits=False)
             if not (step := (yield from NextStep(state))):

@@ -24,7 +24,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import apply_gradient, average_gradient
 from paceline.algorithms.core.traffic import SCALE
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Vector, Weights
-from paceline.algorithms.methods.parameter_server import Stop, dismiss, server_of
+from paceline.algorithms.methods.parameter_server import ServerStopped, dismiss, server_of
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 
@@ -39,7 +39,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """A worker's part of the global batch, see `Samples`."""
 
     count: int
@@ -47,9 +47,9 @@ class Part:
     together: int
 
     @staticmethod
-    def of_rank(rank: Rank, batches: Sequence[int]) -> Part:
+    def of_rank(rank: Rank, batches: Sequence[int]) -> BatchPart:
         """Returns the part of a worker if these are the batches of all, by rank."""
-        return Part(batches[rank], sum(batches[:rank]), sum(batches))
+        return BatchPart(batches[rank], sum(batches[:rank]), sum(batches))
 
     def of(self, samples: Samples) -> Samples:
         """Returns these samples with this part of the global batch and its weight."""
@@ -61,7 +61,7 @@ class Portion:
     """The server's answer: new weights, and the worker's new part."""
 
     weights: Weights
-    part: Part
+    part: BatchPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Portioned:
     step: int
     weights: Weights
     optimizer_state: Any = None
-    part: Part | None = None
+    part: BatchPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class Balance:
     batches: tuple[int, ...] = ()
     estimates: tuple[Estimate | None, ...] = ()
 
-    def part(self, rank: Rank) -> Part:
+    def part(self, rank: Rank) -> BatchPart:
         """Returns a worker's part of the global batch."""
-        return Part.of_rank(rank, self.batches)
+        return BatchPart.of_rank(rank, self.batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class DbsSgd(MeasuredBatches):
             seconds = (yield from Now()) - begun_s
             yield from Send(server, Timed(gradient.vector, gradient.contribution(), seconds, base))
             reply = (yield from Receive(server)).value
-            if isinstance(reply, Stop):
+            if isinstance(reply, ServerStopped):
                 return state
             state = Portioned(step.number + 1, reply.weights, state.optimizer_state, reply.part)
         return state
@@ -252,7 +252,7 @@ class SyncDbsSgd(MeasuredBatches):
     def worker(self, me: RankContext, state: Balanced) -> Program[Balanced]:
         rule = self.rule_of(me)
         while step := (yield from NextStep(state)):
-            samples = Part.of_rank(me.rank, state.batches).of(step.samples) if state.batches else step.samples
+            samples = BatchPart.of_rank(me.rank, state.batches).of(step.samples) if state.batches else step.samples
             batch = yield from Load(samples)
             begun_s = yield from Now()
             gradient = yield from Gradient(state.weights, batch)

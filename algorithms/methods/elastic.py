@@ -32,7 +32,7 @@ from paceline.algorithms.core.option_groups import NOT_NEGATIVE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.traffic import ELASTIC_PULL
 from paceline.algorithms.core.values import Contribution, Rank, Weights, join
-from paceline.algorithms.methods.parameter_server import Stop, server_of
+from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Easgd(Elastic):
             version = yield from RecordUpdate(Weights(centre, version), [replace(exchanges[0].origin, version=version)])
             state = Replica(step.number + 1, Weights(centre, version))
         for worker in me.workers:
-            yield from Send(worker, Stop())
+            yield from Send(worker, ServerStopped())
         return state
 
     def parts(self, me: RankContext) -> list[slice]:
@@ -188,7 +188,7 @@ class Easgd(Elastic):
         received: list[Weights] = []
         for _ in self.parts(me):
             message = (yield from Receive(server_of(me))).value
-            if isinstance(message, Stop):
+            if isinstance(message, ServerStopped):
                 return None
             received.append(message)
         return Weights(self.whole([part.vector for part in received]), received[0].version)

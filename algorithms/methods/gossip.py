@@ -98,7 +98,7 @@ class Meeting(SgdMethod):
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class SentReplica:
     """A worker's weights and optimizer state at the time of sending."""
 
     weights: Weights
@@ -185,7 +185,7 @@ class Gossip(Meeting):
             weights, optimizer_state, seen = state.weights, state.optimizer_state, state.weights.version
             if state.coming is not None:
                 try:
-                    copy: Copy = (yield from Wait(state.coming)).value
+                    copy: SentReplica = (yield from Wait(state.coming)).value
                 except PeerFailed as failure:
                     living = without(living, failure)
                 else:
@@ -193,7 +193,7 @@ class Gossip(Meeting):
                     weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
                     optimizer_state, seen = halfway(optimizer_state, copy.optimizer_state), copy.weights.version
             to, source = self.peers(me, step.number)
-            yield from Send(to, Copy(weights, optimizer_state))
+            yield from Send(to, SentReplica(weights, optimizer_state))
             coming = (yield from Start(Receive(source))) if source in living else None
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(weights, batch)

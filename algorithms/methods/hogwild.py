@@ -69,7 +69,7 @@ def landed(me: RankContext) -> Program[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedMemory(SgdMethod):
+class SharedMemorySgd(SgdMethod):
     """Base of methods whose workers use shared memory."""
 
     independent: ClassVar[bool] = True
@@ -115,7 +115,7 @@ class SharedMemory(SgdMethod):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HogwildSgd(SharedMemory):
+class HogwildSgd(SharedMemorySgd):
     """Each worker adds its step to shared weights as soon as it is computed, number by number, without a lock.
 
     worker i:  read x;  x ← x − η g_i(x), adding number by number while others read and add
@@ -184,7 +184,7 @@ class Handled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HogwildEasgd(SharedMemory, Elastic):
+class HogwildEasgd(SharedMemorySgd, Elastic):
     """Workers have their own weights; the centre is in shared memory, and elastic terms are added without a lock.
 
     worker i:  read c;  d = α (x_i − c);  c ← c + d, adding number by number while others read and add

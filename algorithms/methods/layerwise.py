@@ -41,14 +41,14 @@ Shares = Sequence[tuple[Bucket, Chain]]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece(Weights):
+class BucketWeights(Weights):
     """The weights and the optimizer state of one bucket."""
 
     optimizer_state: Any = None
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class BucketsInFlight:
     """The all-reduces of a step in flight, one per bucket or one in total, and this rank's gradient in them."""
 
     means: tuple[Handle[Any], ...]
@@ -62,14 +62,14 @@ class Landing(NamedTuple):
     origin: Contribution
     """this rank's gradient in the mean"""
     mean: Handle[Any]
-    piece: Piece
+    piece: BucketWeights
     rule: Chain
     cast: Cast | None
     """the short type in which the mean was computed; None: that of the weights"""
 
 
 @program
-def land(landing: Landing) -> Program[Piece]:
+def land(landing: Landing) -> Program[BucketWeights]:
     """Waits for a bucket's mean gradient and applies it."""
     piece = landing.piece
     vector, optimizer_state = yield from apply_layer(
@@ -81,7 +81,7 @@ def land(landing: Landing) -> Program[Piece]:
         landing.bucket.name,
         landing.cast,
     )
-    return Piece(vector, piece.version + 1, optimizer_state)
+    return BucketWeights(vector, piece.version + 1, optimizer_state)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class Layerwise(AccumulatingMethod):
         return Replica(0, Weights(vector, 0), optimizer_state)
 
     def landings(
-        self, shares: Shares, flight: Flight, weights: Weights, optimizer_state: Sequence[Any]
+        self, shares: Shares, flight: BucketsInFlight, weights: Weights, optimizer_state: Sequence[Any]
     ) -> list[Landing]:
         """Combines the means of a step with the weights to which they are applied.
 
@@ -147,7 +147,7 @@ class Layerwise(AccumulatingMethod):
                 bucket,
                 flight.origin,
                 mean,
-                Piece(weights.vector[bucket.part], weights.version, own),
+                BucketWeights(weights.vector[bucket.part], weights.version, own),
                 rule,
                 self.compression,
             )
@@ -160,9 +160,9 @@ class Layerwise(AccumulatingMethod):
         me: RankContext,
         shares: Shares,
         step: Step,
-        weights: Weights | tuple[Handle[Piece], ...],
+        weights: Weights | tuple[Handle[BucketWeights], ...],
         due: Sequence[Landing] = (),
-    ) -> Program[tuple[Flight, list[Piece]]]:
+    ) -> Program[tuple[BucketsInFlight, list[BucketWeights]]]:
         """Starts the all-reduce of each bucket when its gradient is ready, after applying what is due for the bucket.
 
         Gradients of micro-batches before the last one are only added up, as under DDP's `no_sync`.
@@ -195,10 +195,10 @@ class Layerwise(AccumulatingMethod):
             gradient = yield from accumulated(sums[place], gradient, self.accumulate)
             key = f"gradient {step.number} {bucket.name}"
             means.append((yield from start_average_of(gradient, me.workers, key, self.compression)))
-        return Flight(tuple(means), gradient.contribution()), landed
+        return BucketsInFlight(tuple(means), gradient.contribution()), landed
 
     @program
-    def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:
+    def settle(self, landings: Sequence[Landing]) -> Program[list[BucketWeights]]:
         """Applies the means of all buckets, in the order of their exchanges."""
         pieces = []
         for landing in landings:
@@ -207,7 +207,7 @@ class Layerwise(AccumulatingMethod):
 
 
 @program
-def assembled(step: int, pieces: Sequence[Piece], held: Weights, origin: Contribution) -> Program[Replica]:
+def assembled(step: int, pieces: Sequence[BucketWeights], held: Weights, origin: Contribution) -> Program[Replica]:
     """Joins the buckets of a step and records the update.
 
     Args:
@@ -258,9 +258,9 @@ class LayerwiseSgdLazy(LayerwiseSgd):
     source = "class MPIAsyncLazyParamsCPU of matex-org/caffe-intel, the code of PNNL (OpenReview rkFd2P5gl)"
 
     @program
-    def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:
+    def settle(self, landings: Sequence[Landing]) -> Program[list[BucketWeights]]:
         """Applies the means of all buckets, in the order of their arrival."""
-        pieces: dict[int, Piece] = {}
+        pieces: dict[int, BucketWeights] = {}
         while missing := [place for place in range(len(landings)) if place not in pieces]:
             for index, _ in (yield from WaitFor([landings[place].mean for place in missing], "any")):
                 pieces[missing[index]] = yield from land(landings[missing[index]])
@@ -268,17 +268,17 @@ class LayerwiseSgdLazy(LayerwiseSgd):
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class LazyReplica:
     """A replica while the means of its step are still being applied: each layer is available by its handle."""
 
     step: int
-    layers: tuple[Handle[Piece], ...]
+    layers: tuple[Handle[BucketWeights], ...]
     """first layer first, the order of the forward pass"""
     whole: Handle[Replica]
 
 
 @program
-def landed(step: int, parts: Sequence[Handle[Piece]], held: Weights, origin: Contribution) -> Program[Replica]:
+def landed(step: int, parts: Sequence[Handle[BucketWeights]], held: Weights, origin: Contribution) -> Program[Replica]:
     """Waits for all buckets of a step and joins them, see `assembled`.
 
     Args:
@@ -303,22 +303,22 @@ class LayerwiseSgdNextForward(Layerwise):
     guarantees = LayerwiseSgd.guarantees
 
     @program
-    def worker(self, me: RankContext, state: Replica | Ahead) -> Program[Replica]:
+    def worker(self, me: RankContext, state: Replica | LazyReplica) -> Program[Replica]:
         shares = self.shares(me)
         while step := (yield from NextStep(state)):
-            held = state.layers if isinstance(state, Ahead) else state.weights
+            held = state.layers if isinstance(state, LazyReplica) else state.weights
             flight, _ = yield from self.exchange(me, shares, step, held)
             before = yield from whole(state)  # does not wait: the forward pass has used every layer
-            parts, layers = [], list[Handle[Piece]]()
+            parts, layers = [], list[Handle[BucketWeights]]()
             for landing in self.landings(shares, flight, before.weights, before.optimizer_state):
                 parts.append((yield from Start(land(landing))))
                 layers += [parts[-1]] * len(landing.bucket.layers)
             rest = yield from Start(landed(step.number + 1, parts, before.weights, flight.origin))
-            state = Ahead(step.number + 1, tuple(reversed(layers)), rest)
+            state = LazyReplica(step.number + 1, tuple(reversed(layers)), rest)
         return (yield from whole(state))
 
 
 @program
-def whole(state: Replica | Ahead) -> Program[Replica]:
+def whole(state: Replica | LazyReplica) -> Program[Replica]:
     """Returns the replica when it is complete."""
-    return (yield from Wait(state.whole)) if isinstance(state, Ahead) else state
+    return (yield from Wait(state.whole)) if isinstance(state, LazyReplica) else state

@@ -33,7 +33,7 @@ PAIR_STEP = COMBINE + (2 * SCALE + COMBINE) + (SCALE + 2 * COMBINE) + COMBINE
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RoundChange:
     """What a worker sends to its peer at the end of a round."""
 
     start: Any
@@ -126,7 +126,7 @@ class NoLoCo(NesterovRounds):
         Returns:
             The state after the outer step, and the living workers.
         """
-        own = mean = Round(state.start, state.start - state.weights.vector)
+        own = mean = RoundChange(state.start, state.start - state.weights.vector)
         peer, traffic = self.peer(me, state.step // self.period - 1), PAIR_STEP
         if peer is not None and peer in living:
             yield from Send(peer, own)
@@ -140,7 +140,7 @@ class NoLoCo(NesterovRounds):
         version = yield from RecordUpdate(Weights(vector, state.weights.version))
         return replace(state, weights=Weights(vector, version), start=vector, velocity=velocity), living
 
-    def after_pair(self, state: Outer, mean: Round) -> tuple[Any, Any]:
+    def after_pair(self, state: Outer, mean: RoundChange) -> tuple[Any, Any]:
         """Returns the velocity and the slow weights after the outer step.
 
         Args:

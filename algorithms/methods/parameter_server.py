@@ -6,7 +6,7 @@ Rules of this file:
   is answered, and whether a gradient of older weights counts.
 * An update applies the mean of its gradients, summed in the order of their arrival unless a method overrides this.
 * Between two updates, every push that has arrived has been answered. So when the server stops, each worker has exactly
-  one push in flight, or will have: the server receives it, drops it and answers `Stop`.
+  one push in flight, or will have: the server receives it, drops it and answers `ServerStopped`.
 * The server does not wait for a worker that has died. The gradients that it had pushed count; the number of gradients
   in an update does not change.
 """
@@ -69,7 +69,7 @@ def opened(message: Message) -> Push:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class ServerStopped:
     """The server's last message to a worker: it has stopped."""
 
 
@@ -180,7 +180,7 @@ class ParameterServer(AccumulatingMethod):
             gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
             kept = yield from self.push(me, gradient, state.residual)
             reply = (yield from Receive(server)).value
-            if isinstance(reply, Stop):
+            if isinstance(reply, ServerStopped):
                 return state
             state = Replica(step.number + 1, reply, state.optimizer_state, kept)
         return state
@@ -365,11 +365,11 @@ class Softsync(Damped):
 
 @program
 def dismiss(team: LivingWorkers) -> Program[None]:
-    """Stops all workers: each has one message in flight, which is dropped and answered with `Stop`."""
+    """Stops all workers: each has one message in flight, which is dropped and answered with `ServerStopped`."""
     stopped: set[Rank] = set()
     while not team.living <= stopped:  # takes constant time until the numbers are equal, unlike a difference
         if (message := (yield from team.receive())) is not None:
-            yield from Send(message.source, Stop())
+            yield from Send(message.source, ServerStopped())
             stopped.add(message.source)
 
 

@@ -116,7 +116,7 @@ class Unsent:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EnteredRound:
     """A round that a worker has entered: its mean in flight, and the worker's gradients in it."""
 
     mean: Handle[Vector]
@@ -134,7 +134,7 @@ class Eager:
     """None: nothing; the contribution to a round is then zero"""
     entered: int = 0
     """the number of rounds that the worker has entered"""
-    ahead: tuple[Part, ...] = ()
+    ahead: tuple[EnteredRound, ...] = ()
     """the last of them, whose means are not applied yet; the first is the round of the next step"""
     heard: int = 0
     """messages received"""
@@ -302,7 +302,7 @@ class EagerSgd(SgdMethod):
                 yield from Send(neighbour, Begun(number))
         value, origins = (0 * state.weights.vector, ()) if unsent is None else (unsent.vector, unsent.origins)
         mean = yield from Start(AllReduce(value=value, group=me.workers, key=f"gradient {number}"))
-        return replace(state, unsent=None, entered=number + 1, ahead=(*state.ahead, Part(mean, origins)))
+        return replace(state, unsent=None, entered=number + 1, ahead=(*state.ahead, EnteredRound(mean, origins)))
 
     @program
     def receive_the_rest(self, me: RankContext, state: Eager) -> Program[Eager]:

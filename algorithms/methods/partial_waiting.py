@@ -22,7 +22,15 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.option_groups import COUNT_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Weights
-from paceline.algorithms.methods.parameter_server import SERVING, Damped, ParameterServer, Push, Stop, opened, server_of
+from paceline.algorithms.methods.parameter_server import (
+    SERVING,
+    Damped,
+    ParameterServer,
+    Push,
+    ServerStopped,
+    opened,
+    server_of,
+)
 from paceline.algorithms.methods.survivors import LivingWorkers
 
 DUTTA = "Dutta, Joshi, Ghosh, Dube, Nagpurkar, 'Slow and Stale Gradients Can Win the Race', AISTATS'18"
@@ -149,7 +157,7 @@ class KSync(ParameterServer):
             else:
                 kept = yield from self.push(me, (yield from Wait(gradient)), kept)
             reply = (yield from Wait(news)).value
-            if isinstance(reply, Stop):
+            if isinstance(reply, ServerStopped):
                 yield from Send(server, reply)  # the server receives all messages up to this one before it ends
                 return state
             state = Replica(step.number + 1, reply, state.optimizer_state, kept)
@@ -169,13 +177,13 @@ class KSync(ParameterServer):
 
     @program
     def farewell(self, team: LivingWorkers) -> Program[None]:
-        """Sends `Stop` to all workers and drops their messages until each has answered with `Stop`."""
+        """Sends `ServerStopped` to all workers and drops their messages until each has answered with the same."""
         for worker in sorted(team.living):
-            yield from Send(worker, Stop())
+            yield from Send(worker, ServerStopped())
         gone: set[Rank] = set()
         while not team.living <= gone:
             message = yield from team.receive()
-            if message is not None and isinstance(message.value, Stop):
+            if message is not None and isinstance(message.value, ServerStopped):
                 gone.add(message.source)
 
 

@@ -156,7 +156,7 @@ class KAvg(Averaging):
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulating(Replica):
+class SasgdReplica(Replica):
     """A worker's state within a round of SASGD: the weights at its start, and the sum of the gradients since."""
 
     start: Any = None
@@ -207,12 +207,12 @@ class Sasgd(SgdMethod):
         """Returns γ_p: local steps end with the round, and the sum of the gradients has no momentum."""
         return self.learning_rate / gradient.workers if self.global_learning_rate is None else self.global_learning_rate
 
-    def begin(self, me: RankContext, vector: Any) -> Accumulating:
+    def begin(self, me: RankContext, vector: Any) -> SasgdReplica:
         optimizer_state = self.rule(me.layout.layers).init(vector)
-        return Accumulating(0, Weights(vector, 0), optimizer_state, start=vector, total=0 * vector)
+        return SasgdReplica(0, Weights(vector, 0), optimizer_state, start=vector, total=0 * vector)
 
     @program
-    def worker(self, me: RankContext, state: Accumulating) -> Program[Accumulating]:
+    def worker(self, me: RankContext, state: SasgdReplica) -> Program[SasgdReplica]:
         rule = self.rule(me.layout.layers)
         learning_rate = (
             self.learning_rate / len(me.workers) if self.global_learning_rate is None else self.global_learning_rate

@@ -4,7 +4,7 @@ Rules of this file:
 
 * A worker that has requested weights waits for them before its next step. A push without a request is not acknowledged.
 * A stop loses no message. A stopped server receives messages until every worker waits, stores the messages that it has
-  not applied in its state, and sends `Stop`. After a restart it applies them, and the workers still wait.
+  not applied in its state, and sends `ServerStopped`. After a restart it applies them, and the workers still wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from paceline.algorithms.core.operations import Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Message, Rank, Weights
-from paceline.algorithms.methods.parameter_server import Stop
+from paceline.algorithms.methods.parameter_server import ServerStopped
 from paceline.algorithms.methods.survivors import LivingWorkers
 
 
@@ -71,7 +71,7 @@ D = TypeVar("D", bound=ServerState)
 
 @program
 def close(team: LivingWorkers, state: D) -> Program[D]:
-    """Receives messages until every worker waits, and sends `Stop` to each.
+    """Receives messages until every worker waits, and sends `ServerStopped` to each.
 
     Args:
         team: the living workers.
@@ -81,11 +81,11 @@ def close(team: LivingWorkers, state: D) -> Program[D]:
         The state in which the server stops.
     """
     for worker in sorted(state.waiting):
-        yield from Send(worker, Stop())
+        yield from Send(worker, ServerStopped())
     while team.living - set(state.waiting):
         if (message := (yield from team.receive())) is None:
             continue
         state = state.received(message)
         if message.value.asks:
-            yield from Send(message.source, Stop())
+            yield from Send(message.source, ServerStopped())
     return state

@@ -22,7 +22,7 @@ from paceline.algorithms.core.option_groups import STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE
 from paceline.algorithms.core.values import Rank, Vector, Weights
-from paceline.algorithms.methods.parameter_server import Stop, server_of
+from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 from paceline.algorithms.methods.pull_on_demand import Packet, ServerState, WorkerState, close
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
@@ -47,7 +47,7 @@ class Clocks(ServerState):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ClockedWeights:
     """The weights, and the slowest worker's clock."""
 
     weights: Weights
@@ -122,7 +122,7 @@ class Ssp(SgdMethod):
         while True:
             if state.waits:
                 answer = (yield from Receive(server)).value
-                if isinstance(answer, Stop):
+                if isinstance(answer, ServerStopped):
                     return state
                 state = replace(state, weights=answer.weights, clock=answer.clock, waits=False)
             if not (step := (yield from NextStep(state))):
@@ -202,7 +202,7 @@ class Ssp(SgdMethod):
         slowest = min(state.clocks[rank] for rank in team.living)
         free = [rank for rank in sorted(state.waiting) if self.may_start(state, rank, slowest)]
         for rank in free:
-            yield from Send(rank, Answer(state.weights, slowest))
+            yield from Send(rank, ClockedWeights(state.weights, slowest))
         return state.answered(*free)
 
     def may_start(self, state: Clocks, rank: Rank, slowest: int) -> bool:

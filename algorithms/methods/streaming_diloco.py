@@ -96,7 +96,7 @@ def fragments_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class FragmentExchange:
     """The exchange of a fragment's change in flight."""
 
     fragment: int
@@ -109,7 +109,7 @@ class Exchange:
 class Streaming(Outer):
     """A worker's state: that of `diloco`, and the exchanges in flight, oldest first."""
 
-    exchanges: tuple[Exchange, ...] = ()
+    exchanges: tuple[FragmentExchange, ...] = ()
 
 
 @custom_guarantee("outer-weights-equal", "all workers hold the same outer weights and the same outer velocity")
@@ -208,7 +208,7 @@ class StreamingDiLoCo(NesterovRounds):
             for number, fragment in enumerate(fragments):
                 if (state.step - fragment.offset) % self.period == 0:
                     change = yield from self.begun(me, fragment, number, state)
-                    exchange = Exchange(number, state.step + self.overlap, change)
+                    exchange = FragmentExchange(number, state.step + self.overlap, change)
                     state = replace(state, exchanges=(*state.exchanges, exchange))
             while state.exchanges and state.exchanges[0].due <= state.step:
                 state = yield from self.applied(fragments, state)

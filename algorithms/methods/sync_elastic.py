@@ -33,7 +33,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, NOTHING, SCALE
 from paceline.algorithms.core.values import Contribution, Group, Rank, Weights, join
 from paceline.algorithms.methods.elastic import Elastic
-from paceline.algorithms.methods.parameter_server import Stop, server_of
+from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 
 MOVE = 2 * (SCALE + COMBINE)
 """memory traffic of `SyncElastic.moved`"""
@@ -151,7 +151,7 @@ class SyncEasgd1(SyncElastic):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             word = (yield from Receive(server)).value  # sent when the step began, so there is no wait
-            if isinstance(word, Stop):
+            if isinstance(word, ServerStopped):
                 return state
             yield from Send(server, gradient.contribution(version=word.version))
             before = state.weights.vector
@@ -179,7 +179,7 @@ class SyncEasgd1(SyncElastic):
             version = yield from RecordUpdate(Weights(centre, version), origins)
             state = replace(state, step=step.number + 1, weights=Weights(centre, version))
         for worker in me.workers:
-            yield from Send(worker, Stop())
+            yield from Send(worker, ServerStopped())
         return state
 
 

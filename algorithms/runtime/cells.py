@@ -74,7 +74,7 @@ def check_unlock(cell: Cell, holder: Rank | None, rank: Rank) -> None:
         raise InvalidOperation(f"unlocks cell {cell.name!r}, which it does not hold; Lock it first")
 
 
-class Cells:
+class CellStore:
     """The cells of all nodes, for an interpreter in which no two accesses overlap."""
 
     def __init__(self) -> None:

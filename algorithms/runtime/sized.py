@@ -25,7 +25,7 @@ Run = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class RepresentedSize:
     """The count of actual numbers, and the size that they represent."""
 
     numbers: int
@@ -35,7 +35,7 @@ class Fit:
     def at(self, position: int) -> int:
         """Converts a position of the size to a position in the numbers.
 
-        >>> [Fit(numbers=3, count=12).at(position) for position in (0, 3, 4, 11, 12)]
+        >>> [RepresentedSize(numbers=3, count=12).at(position) for position in (0, 3, 4, 11, 12)]
         [0, 0, 1, 2, 3]
         """
         return position * self.numbers // self.count
@@ -58,7 +58,7 @@ class Sized(OfTwoSizes):
         runs: its positions in the whole vector, in elements of the size.
 
     >>> import numpy as np
-    >>> whole = Fit(numbers=2, count=1000).dress(np.array([1.0, 2.0]))
+    >>> whole = RepresentedSize(numbers=2, count=1000).dress(np.array([1.0, 2.0]))
     >>> (whole - 0.5 * whole).numbers.tolist(), whole.nbytes, whole[:500].numbers.tolist(), whole[:500].nbytes
     ([0.5, 1.0], 4000, [1.0], 2000)
     """
@@ -66,7 +66,7 @@ class Sized(OfTwoSizes):
     __slots__ = ("fit", "numbers", "runs")
     __array_ufunc__ = None  # NumPy scalars then use the operators of this class
 
-    def __init__(self, numbers: Any, fit: Fit, runs: tuple[Run, ...]) -> None:
+    def __init__(self, numbers: Any, fit: RepresentedSize, runs: tuple[Run, ...]) -> None:
         self.numbers, self.fit, self.runs = numbers, fit, runs
 
     @property
@@ -138,7 +138,7 @@ class Sized(OfTwoSizes):
 
     def resized(self, numbers: Any, size: Null) -> Sized:
         """Returns other numbers with another size."""
-        return Fit(len(numbers), size.count, size.item_bytes).dress(numbers)
+        return RepresentedSize(len(numbers), size.count, size.item_bytes).dress(numbers)
 
     def with_numbers(self, numbers: Any) -> Self:
         """Returns as many other numbers with the same size."""

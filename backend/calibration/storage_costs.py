@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.backend.posix.processes import fork
 from paceline.backend.posix.waits import RunClock
-from paceline.topologies.catalogue.storage_devices import READ_AHEAD, Storage
+from paceline.topologies.catalogue.storage_devices import READ_AHEAD, StorageModel
 from paceline.workloads.reading import Piece
 from paceline.workloads.reading.file import RecordFile, record_dtype, write_records
 from paceline.workloads.reading.reader import Opened
@@ -280,7 +280,7 @@ class StorageProbe:
         work = [Requests(records, count, self._seed + reader, self.pause_s) for reader in range(readers)]
         self.timed[kind].append(self.readers.seconds(work) / count)
 
-    def storage(self, turn: int | None = None, *, name: str = "this machine") -> Storage:
+    def storage(self, turn: int | None = None, *, name: str = "this machine") -> StorageModel:
         """Returns the storage model of the bursts of one turn, in which each kind is timed once; or of all turns."""
         timed = self.timed if turn is None else {kind: [times[turn]] for kind, times in self.timed.items()}
         reader, ahead = self.readers, None if self.readers.bypassed else READ_AHEAD
@@ -296,7 +296,7 @@ class StorageProbe:
 
 def calibrate(
     folder: Path, *, mebibytes: float = 256.0, inputs: int = 3072, readers: int = 4, turns: int = TURNS
-) -> Storage:
+) -> StorageModel:
     """Measures the storage of a folder, as `readers` processes of this machine use it without the page cache.
 
     Args:
@@ -319,7 +319,7 @@ def calibrate(
 
 def fitted(
     timed: Timed, record_bytes: int, *, pause_s: float, name: str, past_cache: str, read_ahead_bytes: int | None
-) -> Storage:
+) -> StorageModel:
     """Returns the storage model for these times.
 
     Args:
@@ -344,7 +344,7 @@ def fitted(
     }
     at_once, waiting = limits(rates, latency_s)
     bursts = f"medians of {min(map(len, timed.values()))} bursts; page cache passed by: {past_cache}"
-    return Storage(
+    return StorageModel(
         name=name,
         latency_s=latency_s,
         bytes_per_s=bytes_per_s,

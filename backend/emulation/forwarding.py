@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from paceline.topologies.packet_lines import Line
+from paceline.topologies.packet_lines import PacketLine
 
 FULL = -1.0
 """returned instead of a time: the queue is full"""
@@ -80,7 +80,7 @@ class ForwardingTables(NamedTuple):
 
 
 def tables(
-    lines: Sequence[Line],
+    lines: Sequence[PacketLine],
     routes: Mapping[tuple[int, int], tuple[int, ...]],
     hosts: int,
     *,

@@ -24,7 +24,7 @@ from paceline.algorithms.core.job import Learner
 from paceline.algorithms.core.values import Batch, Samples
 from paceline.backend.rank.rank_context import RankStation, Thread
 from paceline.records.trace import READER, Reads
-from paceline.workloads.batches.drawing import Counting
+from paceline.workloads.batches.drawing import RequestCounting
 from paceline.workloads.reading import following
 
 LEAVE_S = 1.0
@@ -164,7 +164,7 @@ class Prefetching:
             self._thread.join(LEAVE_S)
 
 
-def read(learner: Learner, samples: Samples, counts: Counting | None) -> LoadedBatch:
+def read(learner: Learner, samples: Samples, counts: RequestCounting | None) -> LoadedBatch:
     """Reads a batch in the calling thread; `counts` returns the requests to the file."""
     data: Any = None
     failure: Exception | None = None
@@ -177,7 +177,7 @@ def read(learner: Learner, samples: Samples, counts: Counting | None) -> LoadedB
     return LoadedBatch(samples, data, failure, None if counts is None else Reads(*counts.reads(samples.worker)))
 
 
-def counting(learner: Learner) -> Counting | None:
+def counting(learner: Learner) -> RequestCounting | None:
     """Returns the counter of a learner's requests to a file; None if it reads no file. The check is slow."""
     draw = getattr(learner, "draw", None)
-    return draw if isinstance(draw, Counting) else None
+    return draw if isinstance(draw, RequestCounting) else None

@@ -13,7 +13,7 @@ import simpy
 
 from paceline.algorithms.core.values import Samples
 from paceline.simulator.interpreter.storage import Stores
-from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.workloads.reading import Held, Order, Piece, Strategy
 from paceline.workloads.reading.file import RecordFile, Records
 from paceline.workloads.reading.reader import Opened, Reader
@@ -95,7 +95,7 @@ class Cell:
         return [Share(order, worker, self.readers, batch, first, steps) for worker in range(self.readers)]
 
 
-def simulated_s(storage: Storage, record_bytes: int, shares: Sequence[Share], handling_s: float) -> float:
+def simulated_s(storage: StorageModel, record_bytes: int, shares: Sequence[Share], handling_s: float) -> float:
     """Returns the simulated seconds of these shares.
 
     Args:

@@ -36,13 +36,13 @@ from paceline.backend.emulation.emulated_hosts import Hosts
 from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.kernel.crash_timeline import Timeline
+from paceline.simulator.kernel.crash_timeline import CrashTimeline
 from paceline.simulator.network.network import ClusterNetwork
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.host_memory import PIECE_BYTES, HostMemory
 from paceline.topologies.closed_forms import shared_memory_passes
 from paceline.topologies.cluster import on_a_star
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 
 HOSTS = 2
 Array = NDArray[np.float32]
@@ -111,7 +111,7 @@ class Times:
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return [1 / 3], [2 / 3]
 
-    def timeline(self, rank: Rank) -> Timeline | None:
+    def timeline(self, rank: Rank) -> CrashTimeline | None:
         return None
 
     def work_s(self, rank: Rank, op: Charge) -> float:
@@ -265,8 +265,8 @@ def probed(way: Way, setting: Setting, made: Hosts) -> Probe:
 class Machine:
     """The inputs of a prediction."""
 
-    across: Link
-    inside: Link
+    across: LinkModel
+    inside: LinkModel
     """messages inside a host, or, in shared memory, the latency of a counter and what a core reads and writes"""
     update_s: float
     rest_s: float
@@ -288,13 +288,13 @@ def machine(way: Way, setting: Setting, probes: Mapping[str, Sequence[Probe]]) -
     whole_s = median(one.alone_s["up"] + one.alone_s["down"] for one in inside)
     bytes_per_s = moved * setting.nbytes / max(whole_s - small_s, LEAST_S)
     return Machine(
-        Link(
+        LinkModel(
             name="veth",
             latency_s=median(one.small_s["across"] for of_way in probes.values() for one in of_way) / 2,
             bytes_per_s=setting.bytes_per_s * PAYLOAD,
             provenance="the rate that was set, less headers; latency probed",
         ),
-        Link(
+        LinkModel(
             name="inside",
             latency_s=small_s / times,
             bytes_per_s=bytes_per_s,
@@ -308,7 +308,7 @@ def machine(way: Way, setting: Setting, probes: Mapping[str, Sequence[Probe]]) -
 
 def predicted(way: Way, setting: Setting, on: Machine) -> Measured:
     """Simulates a way once."""
-    device = Device(name="paced", overhead_s=setting.gradient_s, per_sample_s=0.0)
+    device = DeviceModel(name="paced", overhead_s=setting.gradient_s, per_sample_s=0.0)
     cluster = on_a_star([(device, setting.per_host)] * HOSTS, link=on.across, local=on.inside)
     rate = on.inside.bytes_per_s
     memory = HostMemory(bytes_per_s=setting.per_host * rate, core_bytes_per_s=rate, provenance="probed")

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from paceline.topologies.catalogue.charge_rates import host_rates
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.device_names import named as catalogued
 from paceline.topologies.catalogue.host_memory import host_memory
-from paceline.topologies.catalogue.staging import Staging
-from paceline.topologies.cluster import Cluster, Node, sites
+from paceline.topologies.catalogue.staging import StagingModel
+from paceline.topologies.cluster import ClusterModel, Node, sites
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.gpu_machines import dgx1, nvswitch_node, pcie_tree
 from paceline.topologies.graphs.graph import Connection, Graph
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.network_graphs import star
 from paceline.topologies.graphs.wires import link_named
 from published_timings.networks import NO_NETWORK, Hop, between
@@ -56,9 +56,9 @@ class Machine:
     ranks: int
     nodes: int
     between: Hop
-    node: Graph | Link
+    node: Graph | LinkModel
     """what joins the ranks of a node: a graph of the product, or a link between ranks of one host"""
-    link: Link
+    link: LinkModel
     """one cable of the network"""
     cards: int
     switched: bool
@@ -74,10 +74,10 @@ class Machine:
         return max(1, self.ranks // self.nodes)
 
     @cached_property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterModel:
         """The cluster as the product has it: a graph of a node, or ranks of one host, on a star of the network."""
         kind = "cpu" if self.chip.is_host else "gpu"
-        device = Device(name=self.chip.generation, kind=kind, architecture=self.chip.architecture)
+        device = DeviceModel(name=self.chip.generation, kind=kind, architecture=self.chip.architecture)
         many = self.chip.generation == "manycore"
         host = "knl-7250" if many else next(name for year, name in HOSTS if self.chip.year >= year)
         rates = host_rates(catalogued(host), 1 if many else 2)
@@ -88,7 +88,7 @@ class Machine:
             places = [(site.host, site.seats[:per_node]) for site in sites(graph)]
         else:
             places = [(host, (host,) * per_node) for host in graph.of_kind("host")]
-        local = inside if isinstance(inside, Link) else link_named("shared-memory")
+        local = inside if isinstance(inside, LinkModel) else link_named("shared-memory")
         nodes = tuple(
             Node(
                 name=name,
@@ -102,7 +102,7 @@ class Machine:
             for name, seats in places
         )
         copied = self.library != "nccl" and not self.chip.is_host and self.chip.year < COPIES_SINCE
-        return Cluster(nodes=nodes, graph=graph, staging=Staging(gpudirect="off" if copied else "auto"))
+        return ClusterModel(nodes=nodes, graph=graph, staging=StagingModel(gpudirect="off" if copied else "auto"))
 
 
 READ = (
@@ -199,7 +199,7 @@ def _algorithms(text: str, library: str) -> tuple[str, ...]:
     return ("ring-whole",) if "ring-whole" in names else tuple(names)
 
 
-def _node(chip: Chip, words: str, ranks: int, switched: bool, cards: int, assumed: list[str]) -> Graph | Link:
+def _node(chip: Chip, words: str, ranks: int, switched: bool, cards: int, assumed: list[str]) -> Graph | LinkModel:
     """Returns what joins the ranks of one node: a graph of the product, or a link between ranks of one host.
 
     Args:

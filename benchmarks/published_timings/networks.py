@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 
 from paceline.simulator.collectives.tuning import TCP
-from paceline.topologies.graphs.links import Link, Medium
+from paceline.topologies.graphs.links import LinkModel, Medium
 from paceline.topologies.graphs.wires import link_named
 from published_timings.parsing import Chip, Row, text_of
 
@@ -23,7 +23,7 @@ class Hop:
     medium: Medium
     bytes_per_s: float
     latency_s: float
-    cable: Link
+    cable: LinkModel
     transport: str = "any"
     cards: int = 1
 
@@ -88,13 +88,13 @@ def _cards(words: str) -> int | None:
     return 2 if re.search(r"(?i)dual[- ]?(rail|port|nic)", words) else None
 
 
-def _at(name: str, gbit: float, usual: float) -> Link:
+def _at(name: str, gbit: float, usual: float) -> LinkModel:
     """Returns a link of the catalogue at another rate; `usual` is the raw rate of the link, in Gbit/s."""
     link = link_named(name)
     return link if gbit == usual else replace(link, bytes_per_s=gbit / usual * link.bytes_per_s)
 
 
-def _cable(words: str, rate: float | None, chip: Chip, ranks: int, assumed: list[str]) -> Link:
+def _cable(words: str, rate: float | None, chip: Chip, ranks: int, assumed: list[str]) -> LinkModel:
     """Returns the cable of one card: a link of the catalogue, at the rate that the words give."""
     for kind, name, raw in (
         ("omni-path|\\bopa\\b|omnipath", "omni-path-100", 100.0),
@@ -126,7 +126,7 @@ def _efa_rate(chip: Chip, ranks: int) -> float:
     return 25.0 if ranks == 1 else 100.0 if chip.year < 2022 else 200.0
 
 
-def _ethernet(words: str, rate: float | None, chip: Chip, assumed: list[str]) -> Link:
+def _ethernet(words: str, rate: float | None, chip: Chip, assumed: list[str]) -> LinkModel:
     """Returns TCP at any rate; latency and fraction of the raw rate are those of the nearest known link."""
     if rate is None and re.search(r"gvnic|gke|cloud", words):
         cloud = link_named("gke-tcp")

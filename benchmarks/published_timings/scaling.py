@@ -27,14 +27,14 @@ from paceline.scenarios.resolution.plan import NetworkRules, Plan
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.cost_model import cluster_network
 from paceline.simulator.runs.run import perform
-from paceline.topologies import Jitter, Storage
+from paceline.topologies import Jitter, StorageModel
 from paceline.topologies.catalogue.charge_rates import ChargeRates, device_rates
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.libraries import LATEST
-from paceline.topologies.catalogue.staging import Staging
+from paceline.topologies.catalogue.staging import StagingModel
 from paceline.topologies.compute.device_model import shares_of_given_time
 from paceline.workloads.learners.timing_only import TimingOnly
-from paceline.workloads.reading import Reading
+from paceline.workloads.reading import ReadingSettings
 from published_timings.machines import Machine, read
 from published_timings.parsing import Row, Unread, text_of, whole
 from published_timings.training import Job, spec_of
@@ -141,7 +141,7 @@ def plan_of(job: Job, gradient_s: float, *, measured: bool = False) -> Plan:
         ),
         step_time=Jitter.of("norm", loc=1.0, scale=SPREAD) if job.devices > 1 else cluster.step_time,
         staging=replace(
-            cluster.staging or Staging(),
+            cluster.staging or StagingModel(),
             batches="pinned" if real else "none",
             sample_bytes=float(job.model.sample_bytes),
         ),
@@ -149,7 +149,7 @@ def plan_of(job: Job, gradient_s: float, *, measured: bool = False) -> Plan:
     )
     work = plan.work
     if decoded:
-        work = replace(work, samples=EPOCH, reading=Reading(buffer=batch), record_bytes=PICTURE_BYTES)
+        work = replace(work, samples=EPOCH, reading=ReadingSettings(buffer=batch), record_bytes=PICTURE_BYTES)
     usual, learner = plan.job, TimingOnly(layout, EPOCH)
     own = jobs.Job.of(usual.method, cluster.placement, learner, batch=batch, budget=usual.budget)
     wiring = plan.wiring if machine is None else _wiring(job, machine)
@@ -160,9 +160,9 @@ Shares = tuple[tuple[float, ...], tuple[float, ...]]
 """of the layers in the time of a gradient, forward and backward"""
 
 
-def _device(job: Job, gradient_s: float, shares: Shares, *, measured: bool) -> Device:
+def _device(job: Job, gradient_s: float, shares: Shares, *, measured: bool) -> DeviceModel:
     spec = spec_of(job.row, job.precision)
-    return Device(
+    return DeviceModel(
         name=spec.name,
         per_sample_s=gradient_s / (round(job.batch) or 1),
         forward_shares=shares[0],
@@ -211,10 +211,10 @@ def _layout(job: Job) -> Layout:
     return Layout(tuple(Layer(one.name, round(scale * one.start), round(scale * one.stop)) for one in layout.layers))
 
 
-def _pictures(year: int) -> Storage:
+def _pictures(year: int) -> StorageModel:
     """Returns what supplies the decoded pictures of a node: as many a second as its cores decode."""
     cores = next(cores for since, cores in CORES if year >= since)
-    return Storage(name="decoded", latency_s=0.0, bytes_per_s=cores * DECODED_PER_CORE_S * PICTURE_BYTES)
+    return StorageModel(name="decoded", latency_s=0.0, bytes_per_s=cores * DECODED_PER_CORE_S * PICTURE_BYTES)
 
 
 def machine_of(job: Job) -> Machine:

@@ -12,7 +12,7 @@ from torch.nn.utils import parameters_to_vector
 
 from paceline.algorithms.core.job import Evaluation, OneByOne
 from paceline.algorithms.core.values import Layer, Layout, Samples
-from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.batches.examples import Examples, LabelledBatch
 from paceline.workloads.learners.torch_learner import TorchLearner
 
 SEED = 1
@@ -71,7 +71,7 @@ def learner_of(name: str) -> TorchLearner:
     torch.manual_seed(SEED)
     module = MODELS[name].make()
     pictures, labels = torch.randn(EXAMPLES, 784), torch.randint(CLASSES, (EXAMPLES,))
-    train = Batch(pictures, labels)
+    train = LabelledBatch(pictures, labels)
     examples = Examples(train, train.at(slice(0, CLASSES)), CLASSES)
     start = parameters_to_vector(module.parameters()).detach().clone()
     return TorchLearner(module, examples, start, seed=SEED)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.batches.examples import Examples, LabelledBatch
 
 CLASSES = 10
 
@@ -29,5 +29,5 @@ def made_up(shape: tuple[int, ...], num_samples: int) -> Examples:
     """Returns random examples with inputs of this shape. The cost does not depend on their content."""
     source = torch.Generator().manual_seed(0)
     inputs = torch.randn(num_samples, *shape, generator=source)
-    train = Batch(inputs, torch.randint(CLASSES, (num_samples,), generator=source))
+    train = LabelledBatch(inputs, torch.randint(CLASSES, (num_samples,), generator=source))
     return Examples(train, train.at(slice(0, 256)), classes=CLASSES)

@@ -16,11 +16,11 @@ from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.core.values import Layer, Layout, Rank
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.kernel.crash_timeline import Timeline
+from paceline.simulator.kernel.crash_timeline import CrashTimeline
 from paceline.simulator.network.network import ClusterNetwork
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.cluster import on_a_star
-from paceline.topologies.graphs.links import LINKS, Link
+from paceline.topologies.graphs.links import LINKS, LinkModel
 from paceline.workloads.learners.timing_only import TimingOnly
 from utilisation_runs.published import GRID, Row
 
@@ -74,9 +74,9 @@ class Setting:
     scale: float
 
     @property
-    def link(self) -> Link:
+    def link(self) -> LinkModel:
         bytes_per_s = self.gigabits_per_s * 1e9 / 8 / self.scale
-        return Link(name="between sites", latency_s=0.0, bytes_per_s=bytes_per_s, provenance="the table")
+        return LinkModel(name="between sites", latency_s=0.0, bytes_per_s=bytes_per_s, provenance="the table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class EqualLayers:
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return [FORWARD / self.layers] * self.layers, [(1 - FORWARD) / self.layers] * self.layers
 
-    def timeline(self, rank: Rank) -> Timeline | None:
+    def timeline(self, rank: Rank) -> CrashTimeline | None:
         return None
 
     def work_s(self, rank: Rank, op: Charge) -> float:
@@ -127,7 +127,7 @@ def _simulated(setting: Setting, method: Method, steps: int) -> Trace:
     layout = Layout(tuple(Layer(f"layer{n}", n * size, (n + 1) * size) for n in range(row.layers)))
     learner = TimingOnly(layout, num_samples=2 * steps, item_bytes=ITEM_BYTES)
     job = Job.of(method, [[Rank(0)], [Rank(1)]], learner, batch=1, budget=Budget(samples=2 * steps))
-    device = Device(name="site", overhead_s=row.step_s, per_sample_s=0.0)
+    device = DeviceModel(name="site", overhead_s=row.step_s, per_sample_s=0.0)
     cluster = on_a_star([(device, 1)] * 2, link=setting.link, local=LINKS["shared-memory"])
     times = EqualLayers(row.step_s, row.layers)
     return simulate_job(job, times, ClusterNetwork(cluster, "ring"), Schedule(every=10**9))

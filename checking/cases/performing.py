@@ -28,7 +28,7 @@ from paceline.records.figures import SECONDS
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.host_costs import NO_COSTS
 from paceline.simulator.interpreter.interpreter import Simulation
-from paceline.simulator.kernel.crash_timeline import Timeline
+from paceline.simulator.kernel.crash_timeline import CrashTimeline
 from paceline.simulator.network.network import MeasuredNetwork
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class CaseTiming:
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return (1 / 6, 1 / 6), (1 / 3, 1 / 3)
 
-    def timeline(self, rank: Rank) -> Timeline | None:
+    def timeline(self, rank: Rank) -> CrashTimeline | None:
         return None
 
     def work_s(self, rank: Rank, op: Charge) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from docs.site_build.tables import table
-from paceline.topologies import LINKS, STORAGE, Link
+from paceline.topologies import LINKS, STORAGE, LinkModel
 
 MEDIA = {"network": "Networks", "nvlink": "NVLink", "pcie": "PCIe and sockets", "memory": "Memory"}
 HEAD = """# Links and storage with their sources
@@ -27,7 +27,7 @@ def _media() -> Iterator[str]:
         yield f"\n## {title}\n\n" + table(["name", "latency, µs", "bandwidth, GB/s", "pieces", "source"], rows)
 
 
-def _row(name: str, link: Link) -> list[object]:
+def _row(name: str, link: LinkModel) -> list[object]:
     pieces = len(link.pieces) + 1 if link.pieces else ""
     return [f"`{name}`", f"{link.latency_s * 1e6:.4g}", f"{link.bytes_per_s / 1e9:.4g}", pieces, link.provenance]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from paceline.algorithms.core.job import Death
+from paceline.algorithms.core.job import PlannedDeath
 from paceline.algorithms.core.values import Rank
 from paceline.records.faults import NAMED, needs
 from paceline.records.figures import MILLISECONDS, STEP_TIME, Unit
@@ -24,10 +24,10 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.runs.cost_model import cluster_network, processors_of
 from paceline.simulator.runs.short_runs import Length, length_of
 from paceline.topologies.catalogue.libraries import LIBRARIES
-from paceline.topologies.catalogue.storage_devices import Storage
-from paceline.topologies.cluster import Cluster
+from paceline.topologies.catalogue.storage_devices import StorageModel
+from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.graphs.graph import Connection
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 
 Tick = Callable[[float], None]
 """called with the fraction that is done"""
@@ -154,7 +154,7 @@ def _unstaged(run: RecordedRun) -> Iterator[WhatIf]:
         yield WhatIf("GPUDirect RDMA", replace(plan, cluster=replace(cluster, staging=direct)))
 
 
-def scaled(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0) -> Link:
+def scaled(link: LinkModel, *, bandwidth: float = 1.0, latency: float = 1.0) -> LinkModel:
     """Returns a link with its name and other values.
 
     Args:
@@ -181,7 +181,7 @@ def scaled(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0) -> Link:
     )
 
 
-def _quicker(storage: Storage) -> Storage:
+def _quicker(storage: StorageModel) -> StorageModel:
     """Returns the storage with twice the bandwidths and half the latency."""
     limits = storage.one_bytes_per_s, storage.client_bytes_per_s
     one, client = (None if limit is None else 2 * limit for limit in limits)
@@ -194,7 +194,7 @@ def _quicker(storage: Storage) -> Storage:
     )
 
 
-def is_inside(cluster: Cluster, connection: Connection) -> bool:
+def is_inside(cluster: ClusterModel, connection: Connection) -> bool:
     """Returns whether a connection is inside a node.
 
     Both ends belong to one host; in a cluster of one node, every connection is inside.
@@ -210,7 +210,9 @@ def is_inside(cluster: Cluster, connection: Connection) -> bool:
     return one is not None and one == other
 
 
-def _relinked(cluster: Cluster, *, inside: bool = False, bandwidth: float = 1.0, latency: float = 1.0) -> Cluster:
+def _relinked(
+    cluster: ClusterModel, *, inside: bool = False, bandwidth: float = 1.0, latency: float = 1.0
+) -> ClusterModel:
     """Returns the cluster with other values of the links inside nodes, or of those between them."""
     connections = tuple(
         replace(one, link=scaled(one.link, bandwidth=bandwidth, latency=latency))
@@ -369,7 +371,7 @@ def _after_deaths(plan: Plan, length: Length, before_s: float) -> list[str]:
     named = listed([str(rank) for rank in ranks]) if len(ranks) <= NAMED else f"{len(ranks)} of {plan.job.workers}"
     dies = f"workers {named} die" if len(ranks) > 1 else f"worker {named} dies"
     begun = f"{plan.name}: the parts are those of a step with all workers, before {dies} (cluster.deaths)"
-    after = record(plan, length, deaths=tuple(Death(rank, step=0) for rank in ranks))
+    after = record(plan, length, deaths=tuple(PlannedDeath(rank, step=0) for rank in ranks))
     if after.trace.ended is not None:
         return [f"{begun}; {needs(plan.job)}, so the run then ends"]
     return [f"{begun}; with the others, a step takes {seconds(breakdown(after)[0])} (with all, {seconds(before_s)})"]

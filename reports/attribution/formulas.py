@@ -15,9 +15,9 @@ from paceline.reports.attribution.recording import PerformedCollective, Recorded
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.plans import CollectivePlan
 from paceline.topologies import closed_forms
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.host_memory import PIECE_BYTES, shares_sum
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.routing import port
 
 size, seconds = BYTES.text, DURATION.text
@@ -46,7 +46,7 @@ class RouteFormula:
 
     latency_s: float
     bytes_per_s: float
-    link: Link
+    link: LinkModel
 
     @property
     def provenance(self) -> str:
@@ -66,7 +66,7 @@ class RouteFormulas:
 
     def __init__(self, run: RecordedRun) -> None:
         self._cluster, self._fabric = run.plan.cluster, run.network.fabric
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, LinkModel] = {}
         for one in self._cluster.graph.striped().connections:
             for ends in (one.ends, one.ends[::-1]):
                 self._links[port(*ends)] = one.link
@@ -319,7 +319,7 @@ def kind_formula(kind: str, part_s: float, amount: float, hidden_s: float = 0.0)
     return f"{significant(amount / 1e9, 4)} GFLOP at {significant(amount / part_s / 1e12)} TFLOP/s"
 
 
-def _origin(device: Device) -> str:
+def _origin(device: DeviceModel) -> str:
     """Returns where the time of a gradient on a device comes from."""
     if device.measured is not None:
         return "through measured times"

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import simpy
 
-from paceline.algorithms.core.job import Death
+from paceline.algorithms.core.job import PlannedDeath
 from paceline.algorithms.core.operations import Barrier, Charge
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
@@ -36,7 +36,7 @@ from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.cost_model import cluster_network
 from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.simulator.runs.run import perform
-from paceline.simulator.runs.short_runs import Length, Window, mean_of, shortened, windows_of
+from paceline.simulator.runs.short_runs import Length, MeasuredWindow, mean_of, shortened, windows_of
 
 
 class Charged(NamedTuple):
@@ -159,7 +159,7 @@ class RecordedRun:
         return self.plan.job.workers
 
 
-def record(plan: Plan, length: Length, deaths: tuple[Death, ...] = ()) -> RecordedRun:
+def record(plan: Plan, length: Length, deaths: tuple[PlannedDeath, ...] = ()) -> RecordedRun:
     """Simulates the beginning of a plan's run, with weights that have a size and no numbers.
 
     Args:
@@ -175,7 +175,7 @@ def record(plan: Plan, length: Length, deaths: tuple[Death, ...] = ()) -> Record
     return RecordedRun(short, length, trace, timing.charges, network, sum(timing.gradients_s))
 
 
-def windows(run: RecordedRun) -> dict[Rank, Window]:
+def windows(run: RecordedRun) -> dict[Rank, MeasuredWindow]:
     """Returns the window of each worker: from the start of one gradient to the start of another."""
     return windows_of(run.trace, run.workers, run.length)
 

@@ -143,7 +143,7 @@ TOGETHER = " with "
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SweepAxis:
     """A path of the scenario and the values that it takes, each as YAML."""
 
     path: str
@@ -170,7 +170,7 @@ def _as_yaml(value: Any) -> str:
     return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
-def together(text: str) -> tuple[Axis, ...]:
+def together(text: str) -> tuple[SweepAxis, ...]:
     """Parses one or several ``path=values`` that change together.
 
     Args:
@@ -185,7 +185,7 @@ def together(text: str) -> tuple[Axis, ...]:
     Traceback (most recent call last):
     paceline...ScenarioError: --vary a with b: found 2 and 3 values, expected equally many of paths that change together
     """
-    axes: list[Axis] = []
+    axes: list[SweepAxis] = []
     mistakes: list[str] = []
     for part in _split(text, TOGETHER):
         try:
@@ -210,7 +210,7 @@ def together(text: str) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def axis(text: str) -> Axis:
+def axis(text: str) -> SweepAxis:
     """Parses one ``path=values``.
 
     Args:
@@ -220,7 +220,7 @@ def axis(text: str) -> Axis:
         ScenarioError: the text is wrong; with all mistakes.
 
     >>> axis("cluster.nodes[0].count=1..8x2,12")
-    Axis(path='cluster.nodes[0].count', values=('1', '2', '4', '8', '12'))
+    SweepAxis(path='cluster.nodes[0].count', values=('1', '2', '4', '8', '12'))
     >>> axis("cluster.network.link=eth-10g,{latency: 2 us, bandwidth: 100 Gbit/s}").values
     ('eth-10g', '{latency: 2 us, bandwidth: 100 Gbit/s}')
     >>> axis("workload.batch_per_worker=8..4")  # doctest: +ELLIPSIS
@@ -243,7 +243,7 @@ def axis(text: str) -> Axis:
             raise ScenarioError(f"--vary {path}: found more than {MOST_POINTS} values, expected at most {MOST_POINTS}")
     if mistakes:
         raise ScenarioError("\n".join(dict.fromkeys(mistakes)))
-    return Axis(path, tuple(values))
+    return SweepAxis(path, tuple(values))
 
 
 def _split(text: str, separator: str) -> Iterator[str]:

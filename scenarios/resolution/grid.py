@@ -20,7 +20,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
-from paceline.scenarios.resolution.axes import EXPECTED, Axis, axes_of, axis, together
+from paceline.scenarios.resolution.axes import EXPECTED, SweepAxis, axes_of, axis, together
 from paceline.scenarios.resolution.load_scenario import load
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.values.limits import MOST_POINTS, MOST_SWEPT_RUNS
@@ -124,7 +124,7 @@ def misuse_of_scaling(scaling: str | None, paths: Mapping[str, object]) -> list[
     return [f"--vary {BATCH}: found also --scaling {scaling}, which sets it; expected one of them"]
 
 
-__all__ = ["Axis", "Point", "Scaling", "axis", "grid"]
+__all__ = ["Point", "Scaling", "SweepAxis", "axis", "grid"]
 
 LISTED = 4
 """largest number of points that a message lists; it counts the others"""
@@ -132,7 +132,7 @@ LISTED = 4
 Source = str | Path | Mapping[str, Any] | Scenario
 Scaling = Literal["strong", "weak"]
 """strong: the total batch stays, and each worker gets a part of it; weak: the batch of each worker stays"""
-Joined = tuple[Axis, ...]
+Joined = tuple[SweepAxis, ...]
 """axes that change together"""
 
 
@@ -176,7 +176,7 @@ def grid(
     axes, mistakes = _axes(axes_of(vary), overrides)
     mistakes += misuse_of_scaling(scaling, {axis.path: axis for joined in axes for axis in joined})
     combinations = list(_product(axes))
-    loader = _Loader(source, overrides, algorithms, scaling)
+    loader = _PointLoader(source, overrides, algorithms, scaling)
     points: list[Point] = []
     faulty: dict[str, list[int]] = {}
     paths = tuple(tuple(axis.path for axis in joined) for joined in axes)
@@ -206,7 +206,7 @@ def grid(
     return points
 
 
-class _Loader:
+class _PointLoader:
     """Loads the scenario of a point.
 
     Args:

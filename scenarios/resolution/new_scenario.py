@@ -21,7 +21,7 @@ from paceline.scenarios.sections.methods import find_method
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ClusterKind:
     """A kind of cluster: a line about it, its section, and the sections that go with it."""
 
     about: str
@@ -56,8 +56,8 @@ JITTER = """\
   step_time: {distribution: lognorm, sigma: SIGMA}
 """
 
-KINDS: dict[str, Kind] = {
-    "described": Kind(
+KINDS: dict[str, ClusterKind] = {
+    "described": ClusterKind(
         "four workers on devices that you describe; compare can run it on this machine",
         """\
 cluster:
@@ -71,7 +71,7 @@ cluster:
         LEARNING,
         LEARNING_END,
     ),
-    "gpu-nodes": Kind(
+    "gpu-nodes": ClusterKind(
         "four nodes of four GPUs, joined by InfiniBand",
         """\
 cluster:
@@ -86,7 +86,7 @@ cluster:
         TIMING,
         TIMING_END,
     ),
-    "fat-tree": Kind(
+    "fat-tree": ClusterKind(
         "sixteen nodes with a GPU each on a fat tree",
         """\
 cluster:
@@ -98,7 +98,7 @@ cluster:
         TIMING,
         TIMING_END,
     ),
-    "dgx1": Kind(
+    "dgx1": ClusterKind(
         "the eight P100s of one DGX-1",
         """\
 cluster:
@@ -108,7 +108,7 @@ cluster:
         TIMING,
         TIMING_END,
     ),
-    "cori-knl": Kind(
+    "cori-knl": ClusterKind(
         "sixteen Knights Landing nodes of the supercomputer Cori",
         """\
 cluster:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.job import Budget, Counted, Death, Job, Learner
+from paceline.algorithms.core.job import Budget, Counted, Job, Learner, PlannedDeath
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Group, Rank
 from paceline.records.figures import significant
@@ -22,13 +22,13 @@ from paceline.scenarios.sections.devices import LayerSplit, split_of_given_time
 from paceline.scenarios.sections.methods import Algorithms
 from paceline.scenarios.sections.runs import Train
 from paceline.scenarios.values.mistakes import Problem, raise_all
-from paceline.topologies import Cluster, Device, Jitter
+from paceline.topologies import ClusterModel, DeviceModel, Jitter
 from paceline.topologies.catalogue.libraries import version_of
 from paceline.topologies.faults.slowdowns import Speed
 from paceline.topologies.graphs.routing import Rule
 from paceline.topologies.packet_lines import Lines, lines_of
 from paceline.workloads.models.layer_tables import find_model
-from paceline.workloads.reading.settings import Reading
+from paceline.workloads.reading.settings import ReadingSettings
 
 if TYPE_CHECKING:
     from paceline.scenarios.resolution.schema import Scenario
@@ -73,7 +73,7 @@ class WorkloadFacts:
     model: str
     samples: int
     batch: int
-    reading: Reading | None
+    reading: ReadingSettings | None
     record_bytes: int | None
     stands_in: str | None
 
@@ -90,7 +90,7 @@ class Plan:
     """the scenario with only this algorithm and seed, so that its dump repeats this run"""
     name: str
     job: Job
-    cluster: Cluster
+    cluster: ClusterModel
     wiring: NetworkRules
     work: WorkloadFacts
     server: Server
@@ -104,7 +104,7 @@ class Plan:
     time_dilation: float = 1.0
     """factor on device times: 1, or `train.time_dilation` in a paced run and its prediction"""
     _speeds: dict[Rank, Speed] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _places: dict[Rank, tuple[Device, Jitter, float]] = field(
+    _places: dict[Rank, tuple[DeviceModel, Jitter, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _inside: dict[Group, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -194,7 +194,7 @@ class Plan:
         """Returns the seconds that slowdowns added to work that lasted from `start_s` to `end_s`."""
         return end_s - start_s - self.speed_of(rank).work_s(start_s, end_s)
 
-    def varying(self, rank: Rank) -> tuple[Device, Jitter, float]:
+    def varying(self, rank: Rank) -> tuple[DeviceModel, Jitter, float]:
         """Returns the device of a rank, the distribution of its steps, and the factor by which it is always slower."""
         if (known := self._places.get(rank)) is None:
             spread, slowness = self.cluster.spread_of(rank, self.seed), self.cluster.slowness_of(rank, self.seed)
@@ -202,7 +202,7 @@ class Plan:
         return known
 
     @cached_property
-    def gradients(self) -> Counter[tuple[Device, int]]:
+    def gradients(self) -> Counter[tuple[DeviceModel, int]]:
         """The number of workers with each device and batch, in the order of their first ranks."""
         batches = self.job.batches
         return Counter((self.cluster.device_of(Rank(rank)), batches[rank]) for rank in self.job.team[0].workers)
@@ -283,7 +283,7 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
     ]
 
 
-def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner, seed: int) -> Job:
+def _job(scenario: Scenario, method: Method, cluster: ClusterModel, learner: Learner, seed: int) -> Job:
     stop, batches = scenario.stop, scenario.cluster.batches(scenario.workload)
     job = Job.of(method, cluster.placement, learner, batch=batches, budget=Budget(), seed=seed)
     limits: dict[Counted, int | None] = {
@@ -297,7 +297,7 @@ def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner,
         samples, counted = min(given, key=lambda limit: limit[0])
         budget = replace(budget, samples=samples, counted=counted)
     deaths = [
-        Death(me.rank, at_s=death.at_s, step=death.step, detection_s=death.detection_s)
+        PlannedDeath(me.rank, at_s=death.at_s, step=death.step, detection_s=death.detection_s)
         for me in (job.team if cluster.faults.deaths else ())
         if me.role == "worker"
         for death in cluster.deaths_of(me.rank, seed)

@@ -40,7 +40,7 @@ from paceline.scenarios.sections.fault_sections import (
     faults_of,
     misplaced,
 )
-from paceline.scenarios.sections.layout import Layout, of_file, of_nodes, of_system, with_cables, with_own_links
+from paceline.scenarios.sections.layout import NodeLayout, of_file, of_nodes, of_system, with_cables, with_own_links
 from paceline.scenarios.sections.networks import AnyLink, Link, Network, misjoined
 from paceline.scenarios.sections.reading import AnyStorage, Storage
 from paceline.scenarios.sections.referenced_files import File, MachineFile, NodeFile, any_node, graph_of
@@ -83,13 +83,13 @@ class Staging(Section):
         "Without it, nccl and mpi go through host memory; gloo always does, plain never",
     )
 
-    def build(self, workload: Workload) -> copies.Staging:
+    def build(self, workload: Workload) -> copies.StagingModel:
         """Returns the copies for the batches of a workload."""
         size = 0
         if workload.learning != "quadratic":
             with contextlib.suppress(InputError):  # of a model that cannot be traced, no input is known
                 size = find_model(workload.model).sample_bytes
-        return copies.Staging(
+        return copies.StagingModel(
             batches=self.batches, prefetch=self.prefetch, gpudirect=self.gpudirect, sample_bytes=float(size)
         )
 
@@ -227,7 +227,7 @@ class Nodes(Section):
         return self.workers_per_node or (1 if inside is None else len(inside.endpoints))
 
 
-def _memory_factor(local: topologies.Link) -> float:
+def _memory_factor(local: topologies.LinkModel) -> float:
     """How many times as fast as the usual server's the memory of an unknown host is, by the link between its ranks.
 
     Messages over that link are copies in main memory, so it says it; a bus between devices says nothing.
@@ -385,7 +385,7 @@ class Cluster(Section):
         return (("file",), wrong(line), self.file) if self.file else (("network", key), wrong(text), self.nodes)
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> NodeLayout:
         """Returns the graph with the places of the workers; raises `InputError` if nodes and network do not fit."""
         if self.file is not None:
             assert not isinstance(self.nodes, tuple)
@@ -467,7 +467,7 @@ class Cluster(Section):
         each = [batch for batch, count in zip(kinds, counts, strict=True) for _ in range(count)]
         return tuple(batch for batch, site in zip(each, self.layout.sites, strict=True) for _ in site.seats)
 
-    def build(self, workload: Workload, optimizer_copies: int = 1) -> topologies.Cluster:
+    def build(self, workload: Workload, optimizer_copies: int = 1) -> topologies.ClusterModel:
         """Returns the cluster, node by node.
 
         Args:
@@ -493,7 +493,7 @@ class Cluster(Section):
             )
             for site, (device, spread) in zip(self.layout.sites, each, strict=True)
         ]
-        cluster = topologies.Cluster(
+        cluster = topologies.ClusterModel(
             nodes=tuple(nodes),
             graph=self.network.varied(self.layout.graph),
             step_time=self.step_time,
@@ -516,12 +516,12 @@ class Cluster(Section):
             for (device, spread), batch in zip(own, self.batches_of_kinds(workload), strict=True)
         ]
 
-    def devices(self, workload: Workload, optimizer_copies: int = 1) -> list[tuple[Place, topologies.Device]]:
+    def devices(self, workload: Workload, optimizer_copies: int = 1) -> list[tuple[Place, topologies.DeviceModel]]:
         """Returns the device of each kind of node, with its place in the section; arguments as in `build`."""
         if not isinstance(self.nodes, tuple):
             return [(("device",), self._device(self.device, 0, workload, None, optimizer_copies))]
         firsts = accumulate((part.count for part in self.nodes[:-1]), initial=0)
-        devices: list[tuple[Place, topologies.Device]] = []
+        devices: list[tuple[Place, topologies.DeviceModel]] = []
         for index, (part, first) in enumerate(zip(self.nodes, firsts, strict=True)):
             try:
                 device = self._device(part.device, first, part.share_of(workload), part.groups, optimizer_copies)
@@ -539,7 +539,7 @@ class Cluster(Section):
         workload: Workload,
         groups: CoreGroups | None,
         optimizer_copies: int,
-    ) -> topologies.Device:
+    ) -> topologies.DeviceModel:
         if groups is not None:
             assert isinstance(given, str), "a chip without a name is rejected before"
             return self.charges.device(groups.device(given, workload, optimizer_copies))

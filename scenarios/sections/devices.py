@@ -98,7 +98,7 @@ class Charges(Section):
     cache: Quantity[fields.Size | None] = Field(default=None, description="last cache of a host: '35 MB'")
     host_launch: Quantity[fields.Time | None] = Field(default=None, description="to launch a kernel on a host: '5 us'")
 
-    def device(self, device: topologies.Device) -> topologies.Device:
+    def device(self, device: topologies.DeviceModel) -> topologies.DeviceModel:
         """The device with these rates; one without rates and without a given bandwidth stays as it is."""
         if self.device_bandwidth is None and (device.rates is None or self.device_launch is None):
             return device
@@ -107,7 +107,7 @@ class Charges(Section):
         launch_s = known.launch_s if self.device_launch is None else self.device_launch
         return replace(device, rates=replace(known, bandwidths=bandwidths, launch_s=launch_s, provenance=GIVEN))
 
-    def on_host(self, device: topologies.Device, site: Site) -> ChargeRates | None:
+    def on_host(self, device: topologies.DeviceModel, site: Site) -> ChargeRates | None:
         """The rates of one core of a node's host; None if the host is not known.
 
         Args:
@@ -147,7 +147,7 @@ class Charges(Section):
         return replace(known, bandwidths=((cache, inside), (2 * cache, outside)), launch_s=launch_s)
 
 
-def _own_host(device: topologies.Device) -> str | None:
+def _own_host(device: topologies.DeviceModel) -> str | None:
     """The name of a device of the catalogue that is its own host; None for GPUs, for coprocessors and for others."""
     try:
         spec = named(device.name)
@@ -197,7 +197,7 @@ class MachineDevice(Section):
         """The content of the file."""
         return load_machine(self.machine)
 
-    def build(self, model: str, batch: int, workers: int) -> topologies.Device:
+    def build(self, model: str, batch: int, workers: int) -> topologies.DeviceModel:
         """Returns the device for a workload.
 
         Args:
@@ -214,7 +214,7 @@ class MachineDevice(Section):
         points = [(point.batch, point.alone_s / speed) for point, speed in zip(costs.gradients, speeds, strict=True)]
         near = costs.gradient(batch)
         forward, backward = near.layer_shares() if near.backward else ((), ())
-        return topologies.Device(
+        return topologies.DeviceModel(
             name=Path(self.machine).name,
             measured=measured_times(points),
             provenance=f"{CALIBRATED}{Path(self.machine).name}: {machine.made.verdict}",
@@ -343,7 +343,7 @@ class Device(Section):
             complain([((key,), wrong(f"missing; expected {about[key].description}"), None) for key in missing])
         return self
 
-    def build(self) -> topologies.Device:
+    def build(self) -> topologies.DeviceModel:
         """Returns the device; a profile is a curve through its points, see `measured_times`.
 
         >>> points = [MeasuredStep(batch=32, time="164.1 ms"), MeasuredStep(batch=64, time="292.2 ms")]
@@ -354,10 +354,10 @@ class Device(Section):
         if not self.profile:
             assert self.overhead is not None
             assert self.per_sample is not None
-            return topologies.Device(
+            return topologies.DeviceModel(
                 name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample, rates=rates
             )
-        return topologies.Device(
+        return topologies.DeviceModel(
             name=self.name,
             measured=measured_times([(point.batch, point.time) for point in self.profile]),
             provenance=f"{len(self.profile)} measured steps given in the scenario",
@@ -384,7 +384,7 @@ def any_device(value: object, _: object) -> object:
 
 def device_of(
     which: Device | MachineDevice | str, workload: Workload, workers: int = 1, optimizer_copies: int = 1
-) -> topologies.Device:
+) -> topologies.DeviceModel:
     """Returns a device for the gradients of a workload.
 
     Args:
@@ -405,7 +405,9 @@ def device_of(
 
 
 @lru_cache(maxsize=64)
-def of_catalogue(name: str, model: str, arithmetic: str, batch: int, optimizer_copies: int = 1) -> topologies.Device:
+def of_catalogue(
+    name: str, model: str, arithmetic: str, batch: int, optimizer_copies: int = 1
+) -> topologies.DeviceModel:
     """Returns a device of the catalogue for the gradients of a model.
 
     Args:
@@ -489,7 +491,7 @@ class CoreGroups(Section):
         """The groups on the mesh of the chip."""
         return knl_node(parts=self.count)
 
-    def device(self, name: str, workload: Workload, optimizer_copies: int = 1) -> topologies.Device:
+    def device(self, name: str, workload: Workload, optimizer_copies: int = 1) -> topologies.DeviceModel:
         """Returns one group of a chip.
 
         Args:
@@ -504,7 +506,7 @@ class CoreGroups(Section):
 @lru_cache(maxsize=64)
 def _group(
     name: str, model: str, groups: int, batch: int, data_bytes: float, mode: Mode, optimizer_copies: int
-) -> topologies.Device:
+) -> topologies.DeviceModel:
     work = find_model(model)
     return group_device(
         named(name), work, groups, samples=batch, data_bytes=data_bytes, optimizer_copies=optimizer_copies, mode=mode

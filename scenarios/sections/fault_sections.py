@@ -14,7 +14,7 @@ from paceline.scenarios.values.section import Field, Given, Nested, Quantity, Se
 from paceline.scenarios.values.units import PERIOD
 from paceline.topologies.faults import worker_faults
 from paceline.topologies.faults.jitter import NO_JITTER
-from paceline.topologies.faults.worker_faults import CrashAt, DeathAt, Faults, Place, count_of
+from paceline.topologies.faults.worker_faults import CrashAt, DeathAt, FaultPlace, Faults, count_of
 
 if TYPE_CHECKING:
     from paceline.scenarios.sections.clusters import Cluster
@@ -90,8 +90,8 @@ class Placed(Section):
         return self
 
     @property
-    def place(self) -> Place:
-        return Place(node=self.node, worker=self.worker, share=self.share)
+    def place(self) -> FaultPlace:
+        return FaultPlace(node=self.node, worker=self.worker, share=self.share)
 
 
 class OwnStepTime(Placed):
@@ -101,8 +101,8 @@ class OwnStepTime(Placed):
         description="a mapping with a distribution of scipy.stats; null: none"
     )
 
-    def build(self) -> worker_faults.OwnStepTime:
-        return worker_faults.OwnStepTime(place=self.place, step_time=self.step_time)
+    def build(self) -> worker_faults.OwnStepTimeModel:
+        return worker_faults.OwnStepTimeModel(place=self.place, step_time=self.step_time)
 
 
 class Straggler(Placed):
@@ -110,8 +110,8 @@ class Straggler(Placed):
 
     factor: fields.Factor = Field(description="a number of 1 or more: factor on the duration of every step")
 
-    def build(self) -> worker_faults.Straggler:
-        return worker_faults.Straggler(place=self.place, factor=self.factor)
+    def build(self) -> worker_faults.StragglerModel:
+        return worker_faults.StragglerModel(place=self.place, factor=self.factor)
 
 
 class Slowdown(Placed):
@@ -143,8 +143,8 @@ class Slowdown(Placed):
         complain(faults)
         return self
 
-    def build(self) -> worker_faults.Slowdown:
-        return worker_faults.Slowdown(
+    def build(self) -> worker_faults.SlowdownModel:
+        return worker_faults.SlowdownModel(
             place=self.place,
             factor=self.factor,
             lasts_s=self.lasts,
@@ -180,7 +180,7 @@ class Death(Placed):
         if (self.at is None) == (self.step is None):
             actual = "neither at nor step" if self.at is None else "at and step"
             faults.append(((), wrong(f"found {actual}; expected one of them"), None))
-        if self.place == Place():
+        if self.place == FaultPlace():
             faults.append(((), wrong("found no place; expected node, worker or share"), None))
         complain(faults)
         return self
@@ -241,8 +241,8 @@ class Crashes(Section):
                 complain([(("checkpoint",), wrong(words), None)])
         return self
 
-    def build(self) -> worker_faults.Crashes:
-        return worker_faults.Crashes(
+    def build(self) -> worker_faults.CrashModel:
+        return worker_faults.CrashModel(
             at=tuple(crash.build() for crash in self.at),
             mtbf_s=self.mtbf,
             node_mtbf_s=self.node_mtbf,

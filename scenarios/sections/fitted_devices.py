@@ -25,7 +25,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import DATA
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute import device_parameters, prediction_errors
-from paceline.topologies.compute.device_fit import Fit, Observation
+from paceline.topologies.compute.device_fit import Fit, PublishedTime
 from paceline.topologies.compute.device_parameters import Parameters, chip_key, precision_class, prior
 from paceline.topologies.compute.prediction_errors import LeftOut, ranges
 from paceline.topologies.compute.software import read_software
@@ -38,7 +38,7 @@ DIGITS = 3
 
 
 @cache
-def observations() -> tuple[Observation, ...]:
+def observations() -> tuple[PublishedTime, ...]:
     """Returns the published rows."""
     with (DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
@@ -47,7 +47,7 @@ def observations() -> tuple[Observation, ...]:
         spec, batch = named(line["device"]), int(line["batch"])
         software = read_software(line["software"], spec.kind, int(line["year"]))
         seconds = batch / float(line["samples_per_s"])
-        rows.append(Observation(spec, published_model(line["model"]), line["precision"], batch, software, seconds))
+        rows.append(PublishedTime(spec, published_model(line["model"]), line["precision"], batch, software, seconds))
     return tuple(rows)
 
 
@@ -110,7 +110,7 @@ def without(*, chip: str = "", model: str = "", family: str = "") -> Parameters:
     )
 
 
-def left_out(group_of: Callable[[Observation], Hashable], *, parts: int = 0) -> list[float]:
+def left_out(group_of: Callable[[PublishedTime], Hashable], *, parts: int = 0) -> list[float]:
     """Returns ln(predicted / measured) of every row, predicted without the rows of its group.
 
     Args:

@@ -14,12 +14,12 @@ from paceline.topologies.cluster import Site, sites
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build, parameters
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.wires import host_end
 
 
 @dataclass(frozen=True)
-class Layout:
+class NodeLayout:
     """A graph and the machines on it that are used, with the places of their workers."""
 
     graph: Graph
@@ -27,7 +27,7 @@ class Layout:
 
 
 @lru_cache(maxsize=8)
-def of_system(name: str, nodes: int | None) -> Layout:
+def of_system(name: str, nodes: int | None) -> NodeLayout:
     """Returns a layout of a named system.
 
     Args:
@@ -42,10 +42,10 @@ def of_system(name: str, nodes: int | None) -> Layout:
     """
     count = int(parameters(name)["nodes"]) if nodes is None else nodes
     graph = build(name, {"nodes": count})
-    return Layout(graph, tuple(sites(graph)[:count]))
+    return NodeLayout(graph, tuple(sites(graph)[:count]))
 
 
-def of_file(file: str, nodes: int | None) -> Layout:
+def of_file(file: str, nodes: int | None) -> NodeLayout:
     """Returns a layout of the graph in a file.
 
     Args:
@@ -59,10 +59,10 @@ def of_file(file: str, nodes: int | None) -> Layout:
     places = sites(graph)
     if nodes is not None and nodes > len(places):
         raise InputError(f"nodes: found {nodes}, expected at most {len(places)}, as many as there are in {file}")
-    return Layout(graph, tuple(places[:nodes]))
+    return NodeLayout(graph, tuple(places[:nodes]))
 
 
-def of_nodes(network: Callable[[int], Graph], nodes: Sequence[tuple[Graph | None, int, int]]) -> Layout:
+def of_nodes(network: Callable[[int], Graph], nodes: Sequence[tuple[Graph | None, int, int]]) -> NodeLayout:
     """Places nodes on the hosts of a network, in order.
 
     Args:
@@ -85,10 +85,10 @@ def of_nodes(network: Callable[[int], Graph], nodes: Sequence[tuple[Graph | None
         else:
             site = site_of[host]
             placed.append(dataclasses.replace(site, seats=site.seats[:workers], devices=site.devices[:workers]))
-    return Layout(graph, tuple(placed))
+    return NodeLayout(graph, tuple(placed))
 
 
-def with_own_links(star: Graph, links: Mapping[int, Link]) -> Graph:
+def with_own_links(star: Graph, links: Mapping[int, LinkModel]) -> Graph:
     """Returns a star in which some hosts have links of their own.
 
     Args:

@@ -47,7 +47,7 @@ LONGEST_LABEL = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AlgorithmEntry:
     """An algorithm of a scenario.
 
     Args:
@@ -70,29 +70,29 @@ class Algorithms(tuple[Method, ...]):  # noqa: SLOT001 - a tuple of variable len
     >>> sync, agd = find("sync-sgd"), find("agd")
     >>> Algorithms.of([sync(), agd(delay=1), agd(delay=4, learning_rate=0.2)]).labels
     ('sync-sgd', 'agd', 'agd lr=0.2 delay=4')
-    >>> Algorithms.of([Entry(sync(), "DDP"), Entry(sync())]).labels
+    >>> Algorithms.of([AlgorithmEntry(sync(), "DDP"), AlgorithmEntry(sync())]).labels
     ('DDP', 'sync-sgd')
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[AlgorithmEntry, ...]
 
-    def __new__(cls, entries: Iterable[Entry] = ()) -> Self:
+    def __new__(cls, entries: Iterable[AlgorithmEntry] = ()) -> Self:
         """Creates the methods of these entries."""
         listed = tuple(entries)
         made = super().__new__(cls, (entry.method for entry in listed))
         made.entries = listed
         return made
 
-    def __getnewargs__(self) -> tuple[tuple[Entry, ...]]:
+    def __getnewargs__(self) -> tuple[tuple[AlgorithmEntry, ...]]:
         """Returns the arguments of the constructor, for copies."""
         return (self.entries,)
 
     @classmethod
-    def of(cls, algorithms: Iterable[Entry | Method]) -> Self:
+    def of(cls, algorithms: Iterable[AlgorithmEntry | Method]) -> Self:
         """Returns these algorithms; a method alone has no label of its own."""
         if isinstance(algorithms, cls):
             return algorithms
-        return cls(entry if isinstance(entry, Entry) else Entry(entry) for entry in algorithms)
+        return cls(entry if isinstance(entry, AlgorithmEntry) else AlgorithmEntry(entry) for entry in algorithms)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -164,12 +164,12 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def parse_entry(value: object, info: ValidationInfo) -> Entry:
+def parse_entry(value: object, info: ValidationInfo) -> AlgorithmEntry:
     """Parses an algorithm: its name, or a mapping with its name, a label and hyper-parameters."""
-    if isinstance(value, Entry):
+    if isinstance(value, AlgorithmEntry):
         return value
     if isinstance(value, Method):
-        return Entry(value)
+        return AlgorithmEntry(value)
     given = {"name": value} if isinstance(value, str) else value
     if not isinstance(given, dict):
         raise expected("the name of a method, or a mapping with its name and hyper-parameters")
@@ -187,7 +187,7 @@ def parse_entry(value: object, info: ValidationInfo) -> Entry:
     own = {key: part for key, part in given.items() if key not in ("name", "label")}
     made = _with(method, {**presets, **own}, info, faults)
     plain = made if not own else _with(method, presets, info, [], placed=False)
-    return Entry(made, label, alias, plain)
+    return AlgorithmEntry(made, label, alias, plain)
 
 
 def parse_method(value: object, info: ValidationInfo) -> Method:
@@ -266,7 +266,7 @@ def write_method(method: Method, label: str | None = None) -> dict[str, Any]:
 def write_algorithms(algorithms: Sequence[Method]) -> list[dict[str, Any]]:
     """Returns the algorithms as mappings for a scenario that has the same labels."""
     listed = Algorithms.of(algorithms)
-    again = Algorithms(Entry(entry.method, entry.label) for entry in listed.entries)
+    again = Algorithms(AlgorithmEntry(entry.method, entry.label) for entry in listed.entries)
     shown: Sequence[str | None] = listed.labels
     if listed.labels == again.labels:  # so the automatic ones need not be written
         shown = [entry.label for entry in listed.entries]

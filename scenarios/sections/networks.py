@@ -40,7 +40,7 @@ from paceline.topologies.faults import link_faults
 from paceline.topologies.graphs import variation as variations
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import NETWORKS, build, parameters, sized
-from paceline.topologies.graphs.links import Piece
+from paceline.topologies.graphs.links import LinkPiece
 from paceline.topologies.graphs.variation import CORRELATION, EVERY_S, FLOOR, MOST_CV
 from paceline.topologies.graphs.wires import WIRES
 
@@ -84,9 +84,9 @@ class Variation(Section):
     floor: Default[BelowOne] = Field(default=FLOOR, description="smallest bandwidth, as a fraction of the mean")
     provenance: Default[str] = Field(default="given in the scenario", description="source of these values")
 
-    def build(self) -> variations.Variation:
+    def build(self) -> variations.VariationModel:
         """Returns the variation."""
-        return variations.Variation(
+        return variations.VariationModel(
             cv=self.cv,
             every_s=self.every,
             correlation=self.correlation,
@@ -95,7 +95,7 @@ class Variation(Section):
         )
 
 
-def part_of(variation: variations.Variation | None) -> Variation | None:
+def part_of(variation: variations.VariationModel | None) -> Variation | None:
     """Returns a variation of the catalogue as a section."""
     if variation is None:
         return None
@@ -196,10 +196,10 @@ class LinkFault(Section):
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {"for" if key == "lasts" else key: value for key, value in handler(self).items()}
 
-    def build(self) -> link_faults.LinkFault:
+    def build(self) -> link_faults.LinkFaultModel:
         """Returns the fault."""
         lasts_s = math.inf if self.lasts is None else self.lasts
-        return link_faults.LinkFault(between=self.between, at_s=self.at, lasts_s=lasts_s, rate=self.rate)
+        return link_faults.LinkFaultModel(between=self.between, at_s=self.at, lasts_s=lasts_s, rate=self.rate)
 
 
 LinkFaults = Given[Annotated[tuple[LinkFault, ...], BeforeValidator(listed)], Sequence[LinkFault | Values] | None]
@@ -309,9 +309,9 @@ class Link(Section):
             complain([(("download",), expected(words), RATE.text(self.download))])
         return self
 
-    def build(self) -> topologies.Link:
+    def build(self) -> topologies.LinkModel:
         """Returns the link."""
-        return topologies.Link(
+        return topologies.LinkModel(
             name=self.name,
             latency_s=self.latency,
             bytes_per_s=self.count * self.bandwidth,
@@ -319,7 +319,7 @@ class Link(Section):
             medium=self.medium,
             send_s=self.send,
             receive_s=self.receive,
-            pieces=tuple(Piece(piece.up_to, piece.latency, self.count * piece.bandwidth) for piece in self.pieces),
+            pieces=tuple(LinkPiece(piece.up_to, piece.latency, self.count * piece.bandwidth) for piece in self.pieces),
             fitted_bytes=self.fitted_up_to,
             download_bytes_per_s=None if self.download is None else self.count * self.download,
             variation=None if self.variation is None else self.variation.build(),

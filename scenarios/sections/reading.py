@@ -36,10 +36,12 @@ class Reading(Section):
         description="size of one sample in the file, with its unit: '110 kB'; default: that of the data set",
     )
 
-    def settings(self) -> reading.Reading:
+    def settings(self) -> reading.ReadingSettings:
         """Returns the settings for the workload."""
         record = None if self.record is None else round(self.record)
-        return reading.Reading(strategy=self.strategy, buffer=self.buffer, prefetch=self.prefetch, record=record)
+        return reading.ReadingSettings(
+            strategy=self.strategy, buffer=self.buffer, prefetch=self.prefetch, record=record
+        )
 
 
 class Storage(Section):
@@ -97,9 +99,9 @@ class Storage(Section):
             complain([(("depth",), expected("2 or more, or null, where a file lies on several servers"), 1)])
         return self
 
-    def build(self) -> topologies.Storage:
+    def build(self) -> topologies.StorageModel:
         """Returns the storage."""
-        return topologies.Storage(
+        return topologies.StorageModel(
             name=self.name,
             latency_s=self.latency,
             bytes_per_s=self.bandwidth,

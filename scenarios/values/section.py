@@ -73,7 +73,7 @@ else:
         """A section, or a mapping."""
 
 
-class Part(BaseModel):
+class FileMapping(BaseModel):
     """A mapping in a file: frozen, and without other keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -90,7 +90,7 @@ def summarised(schema: dict[str, Any]) -> None:
         schema["description"] = schema["description"].partition("\n")[0]
 
 
-class Section(Part, metaclass=SectionClass):
+class Section(FileMapping, metaclass=SectionClass):
     """A section of a scenario, which code can make too.
 
     >>> from paceline import Nodes

@@ -28,7 +28,7 @@ from paceline.simulator.flows.path_tables import Path
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.node_memory import MOST_SLOWED, NodeMemory
-from paceline.topologies.catalogue.staging import Staging
+from paceline.topologies.catalogue.staging import StagingModel
 from paceline.workloads.reading import following
 
 COPIES = -1
@@ -88,7 +88,7 @@ _PATHS: WeakKeyDictionary[ClusterNetwork, CopyPaths] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Copy:
+class BatchCopy:
     """The copies of one batch of every rank of a class."""
 
     own: RankClass
@@ -109,7 +109,9 @@ class BatchCopies:
         prices: the ports that collectives use, and what the links carry.
     """
 
-    def __init__(self, paths: CopyPaths, staging: Staging, workers: int, recorder: Recorder, prices: Prices) -> None:
+    def __init__(
+        self, paths: CopyPaths, staging: StagingModel, workers: int, recorder: Recorder, prices: Prices
+    ) -> None:
         self._paths, self._staging, self._workers, self._recorder = paths, staging, workers, recorder
         self._use = prices.use
         self._use.add(COPIES, paths.ports)
@@ -118,7 +120,7 @@ class BatchCopies:
         prices.traffic.add_at_end(lambda: paths.by_port(self._copied))
         self._ahead: dict[int, tuple[Samples, TimedPromise]] = {}
         """the batch of each class that is copied ahead"""
-        self._turns: Turns[Copy] = Turns()
+        self._turns: Turns[BatchCopy] = Turns()
         self._busy_s = np.zeros(len(paths.firsts))
         """when the last copies of each node ended"""
         self._last_s: dict[int, Times] = {}
@@ -168,12 +170,12 @@ class BatchCopies:
     def _request(self, task: CohortTask, samples: Samples) -> TimedPromise:
         own, promise = task.own, TimedPromise()
         nbytes = of_ranks(samples.count, own.count) * self._staging.sample_bytes
-        copy = Copy(own, samples.index, task.now_s, nbytes, promise)
+        copy = BatchCopy(own, samples.index, task.now_s, nbytes, promise)
         if copies := self._turns.add(copy, None, self._workers):
             self._settle(copies)
         return promise
 
-    def _settle(self, copies: Sequence[Copy]) -> None:
+    def _settle(self, copies: Sequence[BatchCopy]) -> None:
         paths = self._paths
         starts_s, nbytes = np.empty(self._workers), np.empty(self._workers)
         for copy in copies:

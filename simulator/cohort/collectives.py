@@ -40,14 +40,14 @@ MOST_CACHED = 1000
 """memberships that are kept; a program that creates groups in every step would fill the memory"""
 
 
-class Part(Protocol):
+class ClassPart(Protocol):
     """What a class contributes to something that several classes do together."""
 
     @property
     def own(self) -> RankClass: ...
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=ClassPart)
 
 
 class Turns(Generic[P]):
@@ -203,7 +203,7 @@ class GroupSets:
 
 
 @dataclass(eq=False, slots=True)
-class Entry:
+class EnteredClass:
     """A class that has entered a collective.
 
     Args:
@@ -253,7 +253,7 @@ class Entry:
         )
 
 
-class Collectives:
+class CohortCollectives:
     """All collectives of a run.
 
     Args:
@@ -262,14 +262,14 @@ class Collectives:
 
     def __init__(self, prices: Prices) -> None:
         self._sets, self._prices = GroupSets(), prices
-        self._turns: Turns[Entry] = Turns()
+        self._turns: Turns[EnteredClass] = Turns()
 
     @property
     def waiting(self) -> bool:
         """Whether members of a collective have not entered."""
         return self._turns.waiting
 
-    def enter(self, task: CohortTask, op: Collective) -> Entry:
+    def enter(self, task: CohortTask, op: Collective) -> EnteredClass:
         """Lets a class enter its next collective.
 
         Args:
@@ -280,14 +280,14 @@ class Collectives:
             raise NotACohort("it requests an unknown reduction")
         own, here = task.own, self._sets.membership(task.own, op.group)
         roots = of_ranks(op.root, own.count) if isinstance(op, Reduce | Broadcast) else None
-        entry = Entry(own, op, here, roots, task.now_s, TimedPromise())
+        entry = EnteredClass(own, op, here, roots, task.now_s, TimedPromise())
         if isinstance(op, Reduce) and entry.at_root.any() and not entry.at_root.all():
             raise Diverges(entry.at_root)  # only roots receive the result
         if entries := self._turns.add(entry, (here.groups.number, task.stream), len(here.groups.members)):
             self._settle(here.groups, entries, task.stream)
         return entry
 
-    def _settle(self, groups: GroupSet, entries: Sequence[Entry], stream: str) -> None:
+    def _settle(self, groups: GroupSet, entries: Sequence[EnteredClass], stream: str) -> None:
         if len({_signature(entry.op) for entry in entries}) > 1:
             raise NotACohort("its ranks enter different collectives")
         last_s = np.full(len(groups.groups), -np.inf)
@@ -311,7 +311,7 @@ def _signature(op: Collective) -> tuple[Any, ...]:
     return type(op), str(op.key), getattr(op, "op", None), size
 
 
-def _roots(groups: GroupSet, entries: Sequence[Entry]) -> Places | None:
+def _roots(groups: GroupSet, entries: Sequence[EnteredClass]) -> Places | None:
     """Returns the place of each group's root, if all members are listed group by group; None without roots."""
     if entries[0].roots is None:
         return None
@@ -326,7 +326,7 @@ def _roots(groups: GroupSet, entries: Sequence[Entry]) -> Places | None:
     return at
 
 
-def _payload(groups: GroupSet, entries: Sequence[Entry]) -> int:
+def _payload(groups: GroupSet, entries: Sequence[EnteredClass]) -> int:
     """Returns the n of the closed forms: the bytes of one value, or for an all-gather of the gathered result."""
     op = entries[0].op
     if not isinstance(op, AllGather):
@@ -339,7 +339,7 @@ def _payload(groups: GroupSet, entries: Sequence[Entry]) -> int:
     return int(gathered[0])
 
 
-def answers(groups: GroupSet, entries: Sequence[Entry], roots: Places | None) -> list[Any]:
+def answers(groups: GroupSet, entries: Sequence[EnteredClass], roots: Places | None) -> list[Any]:
     """Returns the answer of each class.
 
     Args:
@@ -372,7 +372,7 @@ def answers(groups: GroupSet, entries: Sequence[Entry], roots: Places | None) ->
     return [result if own else None for (result,), own in zip(results, received, strict=True)]
 
 
-def listed(groups: GroupSet, entries: Sequence[Entry]) -> NDArray[Any]:
+def listed(groups: GroupSet, entries: Sequence[EnteredClass]) -> NDArray[Any]:
     """Returns the values of all members of all groups, group by group."""
     values = [entry.value for entry in entries]
     for value in values:

@@ -50,7 +50,7 @@ from paceline.simulator.cohort.classes import (
     TimedPromise,
     divided,
 )
-from paceline.simulator.cohort.collectives import Collectives
+from paceline.simulator.cohort.collectives import CohortCollectives
 from paceline.simulator.cohort.prices import Prices
 from paceline.simulator.cohort.recorder import ClassRecorder
 from paceline.simulator.cohort.values import (
@@ -68,7 +68,7 @@ from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
 from paceline.simulator.interpreter.weights_owner import Progress, SimulatedWeightsOwner, has_drift
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import WHOLE, Processors
-from paceline.simulator.network.network import Network, PricesAhead
+from paceline.simulator.network.network import NetworkModel, PricesAhead
 from paceline.workloads.sampling import stream_start
 
 WHY = {
@@ -86,7 +86,7 @@ WHY = {
 def simulate_cohort(
     job: Job,
     timing: Timing,
-    network: Network,
+    network: NetworkModel,
     schedule: Schedule,
     progress: Progress | None = None,
     hosts: HostCosts = NO_COSTS,
@@ -204,9 +204,9 @@ class CohortRun:
         """whether communication may take place while a rank computes"""
         self._classes = [self._class(number, ranks, contexts) for number, ranks in enumerate(classes)]
         self._records = ClassRecorder(recorder, self._classes, job.workers)
-        self._gradients = Gradients(job.learner)
+        self._gradients = CohortGradients(job.learner)
         self._copies = BatchCopies.of(job, hosts, recorder, prices)
-        self._collectives = Collectives(prices)
+        self._collectives = CohortCollectives(prices)
         self._ready: deque[tuple[CohortTask, Steps]] = deque()
         self._waiting = 0
         """tasks that need a promise"""
@@ -519,7 +519,7 @@ class StackedLearner(Protocol):
         ...
 
 
-class Gradients:
+class CohortGradients:
     """The gradients of a run.
 
     Args:

@@ -79,7 +79,7 @@ TakeBack = Callable[[simpy.Event], float]
 
 
 @dataclass(slots=True)
-class Message:
+class RoundMessage:
     """A message from one member to another in a round, sent once in each repetition."""
 
     round: int
@@ -137,7 +137,7 @@ class Member:
 class PatternTables(NamedTuple):
     """The state of a collective. Times count from the instant at which its messages may begin."""
 
-    messages: MutableSequence[Message]
+    messages: MutableSequence[RoundMessage]
     rounds: MutableSequence[MemberRound]
     members: MutableSequence[Member]
     own_messages: Ints
@@ -213,8 +213,8 @@ def begun(plan: CollectivePlan, entries_s: Amounts | None = None) -> Progress:
     nbytes = np.concatenate([np.zeros(0), *(round_.nbytes for round_ in rounds)])
     adding_s = nbytes * np.repeat([plan.reduce_s_per_byte if round_.reduces else 0.0 for round_ in rounds], sizes)
     messages = records(
-        Message, round=number, source=source, target=target, due=np.cumsum(ahead) - ahead, ahead=ahead, nbytes=nbytes,
-        adding_s=adding_s,
+        RoundMessage, round=number, source=source, target=target, due=np.cumsum(ahead) - ahead, ahead=ahead,
+        nbytes=nbytes, adding_s=adding_s,
     )  # fmt: skip
     # the messages of each member in each of its rounds: those that it sends and those that it receives
     message, member, turn = np.tile(np.arange(len(messages)), 2), np.r_[source, target], np.tile(number, 2)

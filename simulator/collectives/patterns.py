@@ -505,7 +505,7 @@ def schedule(parents: Sequence[int]) -> Edges:
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class RingChannel:
     """A ring: the order of the places, and its share of the bytes."""
 
     order: tuple[int, ...]
@@ -531,7 +531,7 @@ class Setting:
     root: int
     nodes: tuple[tuple[int, ...], ...]
     order: tuple[int, ...] = ()
-    channels: tuple[Channel, ...] = ()
+    channels: tuple[RingChannel, ...] = ()
     chunk_bytes: float = CHUNK_BYTES
 
 
@@ -548,7 +548,7 @@ def _ring(s: Setting, ring: Callable[[int, float], Rounds]) -> Pattern:
 
 def _double_tree(s: Setting) -> Pattern:
     nodes = s.nodes or tuple((place,) for place in range(s.p))
-    rings = s.channels or (Channel(s.order or tuple(chain.from_iterable(nodes)), 1.0),)
+    rings = s.channels or (RingChannel(s.order or tuple(chain.from_iterable(nodes)), 1.0),)
     cuts = list(pairwise(accumulate(map(len, nodes), initial=0)))  # a ring visits the nodes in their order
     channels = [([ring.order[first:last] for first, last in cuts], ring.share) for ring in rings]
     return _parts(double_tree(channels, s.nbytes, s.chunk_bytes))

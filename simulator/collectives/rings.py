@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.values import Group, Rank
-from paceline.simulator.collectives.patterns import Channel
+from paceline.simulator.collectives.patterns import RingChannel
 from paceline.simulator.flows.fabric import Fabric
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.flows.path_tables import SLOWNESS, Amounts, Numbers
@@ -40,7 +40,7 @@ FEWER = 50
 """number of cycles that are tried at each position of a list of disjoint cycles"""
 
 
-class Layout:
+class RingLayout:
     """The rings of a group.
 
     Args:
@@ -89,7 +89,7 @@ class Layout:
         return self._around(self.nodes, np.zeros(0))[0]
 
     @cached_property
-    def channels(self) -> tuple[Channel, ...]:
+    def channels(self) -> tuple[RingChannel, ...]:
         """Parallel rings."""
         several = self._cycles()
         count = max(map(len, several), default=1)
@@ -178,7 +178,7 @@ class Layout:
         turned = [(*cycle[cut % len(cycle) :], *cycle[: cut % len(cycle)]) for cycle in cycles]
         return tuple(chain.from_iterable(turned)), loads
 
-    def _shared(self, orders: Sequence[tuple[int, ...]]) -> tuple[Channel, ...]:
+    def _shared(self, orders: Sequence[tuple[int, ...]]) -> tuple[RingChannel, ...]:
         rings = []
         for order in orders:
             places = np.array(order)
@@ -190,7 +190,7 @@ class Layout:
         widths = [
             min(limit, float((np.maximum(capacity, TINY) / count[ports]).min())) for ports, capacity, limit in rings
         ]
-        return tuple(Channel(order, width / sum(widths)) for order, width in zip(orders, widths, strict=True))
+        return tuple(RingChannel(order, width / sum(widths)) for order, width in zip(orders, widths, strict=True))
 
 
 def _blocks(numbers: Sequence[int], size: int) -> list[Sequence[int]]:

@@ -42,7 +42,7 @@ from paceline.simulator.collectives.patterns import (
     build,
 )
 from paceline.simulator.collectives.plans import CollectivePlan, MessagePaths
-from paceline.simulator.collectives.rings import Layout
+from paceline.simulator.collectives.rings import RingLayout
 from paceline.simulator.collectives.shared_slots import SlotPaths, in_memory
 from paceline.simulator.flows.fabric import Fabric
 from paceline.simulator.flows.path_tables import SLOWNESS, Numbers, PathTable
@@ -346,7 +346,7 @@ class Tuner:
         self._fabric, self._all_reduce, self._library = fabric, all_reduce, LIBRARIES[library]
         self._transport, self._version = transport, version
         self._plans: dict[tuple[Kind, Group, float, int], CollectivePlan] = {}
-        self._layouts: dict[Group, Layout] = {}
+        self._layouts: dict[Group, RingLayout] = {}
         self.choices: dict[tuple[Kind, Group, float], Choice] = {}
 
     def plan(self, kind: Kind, group: Group, nbytes: float, root: int = 0) -> CollectivePlan:
@@ -422,7 +422,7 @@ class Tuner:
     def offers(self, kind: Kind, group: Group, nbytes: float, root: int = 0) -> Iterator[Candidate]:
         """Yields all candidates of a collective; arguments as for `plan`."""
         if group not in self._layouts:
-            self._layouts[group] = Layout(self._fabric, group, self._nodes(group))
+            self._layouts[group] = RingLayout(self._fabric, group, self._nodes(group))
         layout = self._layouts[group]
         setting = Setting(len(group), nbytes, root, layout.nodes)
         protocols = self._protocols(kind, group, nbytes, layout)
@@ -464,7 +464,7 @@ class Tuner:
                     own = self._added_in_flight(own, self._library.segment_bytes)
                 yield Candidate(name, way.name(plan.pattern), self._in_sum(own) if self._library.sums_steps else own)
 
-    def _protocols(self, kind: Kind, group: Group, nbytes: float, layout: Layout) -> tuple[Protocol, ...]:
+    def _protocols(self, kind: Kind, group: Group, nbytes: float, layout: RingLayout) -> tuple[Protocol, ...]:
         """Returns the protocols that the members of a group can use."""
         members = Members(ranks=len(group), nodes=len(layout.places))
         if self._library.adapt is not None:

@@ -33,7 +33,7 @@ from paceline.simulator.flows.path_tables import (
     stacked,
 )
 from paceline.topologies.catalogue.libraries import USUAL_LATENCY_S, Library
-from paceline.topologies.cluster import Cluster
+from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.graphs.graph import Connection
 from paceline.topologies.graphs.links import Medium
 from paceline.topologies.graphs.routing import NoRoute, Routes, Rule, port
@@ -139,7 +139,7 @@ class HostBuffers:
     passed: Mapping[Rank, str] = field(default_factory=dict)
 
 
-def host_buffers(cluster: Cluster, library: Library, transport: str) -> HostBuffers:
+def host_buffers(cluster: ClusterModel, library: Library, transport: str) -> HostBuffers:
     """Returns the ranks of a cluster whose messages pass host memory.
 
     Args:
@@ -191,7 +191,7 @@ class GraphFabric:
     """
 
     def __init__(
-        self, cluster: Cluster, routing: Rule = "auto", seed: int = 0, buffers: HostBuffers | None = None
+        self, cluster: ClusterModel, routing: Rule = "auto", seed: int = 0, buffers: HostBuffers | None = None
     ) -> None:
         self._cluster = cluster
         self.buffers = buffers or HostBuffers()

@@ -56,7 +56,7 @@ TICK = 1e-15
 
 
 @dataclass(slots=True)
-class Link:
+class FlowLink:
     """A resource that flows share."""
 
     capacity: float
@@ -96,7 +96,7 @@ class Flow:
 
 
 @dataclass(slots=True)
-class Entry:
+class FlowOnLink:
     """One flow on one link: an element of the link's linked list of flows."""
 
     link: int
@@ -121,9 +121,9 @@ class Queue(NamedTuple):
 class Net(NamedTuple):
     """The tables, and the queues of the solver."""
 
-    links: MutableSequence[Link]
+    links: MutableSequence[FlowLink]
     flows: MutableSequence[Flow]
-    entries: MutableSequence[Entry]
+    entries: MutableSequence[FlowOnLink]
     levels: Queue
     """links by a lower bound of the rate at which they are full"""
     holds: Queue
@@ -148,7 +148,7 @@ def network(capacity: Iterable[float]) -> Net:
 
 def add_link(net: Net, bytes_per_s: float) -> int:
     """Adds a link to a network of lists, given its capacity; returns its number."""
-    net.links.append(Link(float(bytes_per_s), float(bytes_per_s)))
+    net.links.append(FlowLink(float(bytes_per_s), float(bytes_per_s)))
     _make_room(net.levels)
     _make_room(net.holds)
     return len(net.links) - 1
@@ -164,7 +164,7 @@ def add_flow(net: Net, route: Sequence[int], nbytes: float) -> int:
     """
     number = len(net.flows)
     net.flows.append(Flow(len(net.entries), len(route), float(nbytes)))
-    net.entries.extend([Entry(link, number) for link in route])
+    net.entries.extend([FlowOnLink(link, number) for link in route])
     _make_room(net.ends)
     return number
 
@@ -183,9 +183,9 @@ def whole_network(capacity: Any, hops: Any, routes: Any) -> Net:
         hops: the number of links that each flow passes.
         routes: the numbers of these links, flow after flow.
     """
-    links = records(Link, capacity=capacity, room=capacity)
+    links = records(FlowLink, capacity=capacity, room=capacity)
     flows = records(Flow, first=np.cumsum(hops) - hops, hops=hops, remaining=0.0)
-    entries = records(Entry, link=routes, flow=np.repeat(np.arange(len(hops)), hops))
+    entries = records(FlowOnLink, link=routes, flow=np.repeat(np.arange(len(hops)), hops))
     levels, holds, ends = (empty_queue(len(items)) for items in (links, links, flows))
     return Net(links, flows, entries, levels, holds, ends, np.zeros(1, dtype=np.int64))  # type: ignore[arg-type]
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.flows.flow_engine import Port
-from paceline.topologies.cluster import Cluster, Node
+from paceline.topologies.cluster import ClusterModel, Node
 from paceline.topologies.graphs.graph import Connection
-from paceline.topologies.graphs.links import Link, Medium
+from paceline.topologies.graphs.links import LinkModel, Medium
 from paceline.topologies.graphs.routing import Routes
 
 Numbers = NDArray[np.int64]
@@ -149,7 +149,7 @@ class PathTables:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterModel,
         routes: Routes,
         copied: Mapping[Rank, str],
         passed: Mapping[Rank, str],
@@ -363,9 +363,9 @@ def _numbered_nodes(nodes: Sequence[Node]) -> Numbers:
     return np.array(numbers)
 
 
-def _numbered(links: Sequence[Link]) -> Numbers:
+def _numbered(links: Sequence[LinkModel]) -> Numbers:
     """Returns a number for each link that is equal for equal links."""
-    distinct: dict[Link, int] = {}
+    distinct: dict[LinkModel, int] = {}
     known: dict[int, int] = {}  # comparing addresses is faster than comparing links
     for link in links:
         if id(link) not in known:

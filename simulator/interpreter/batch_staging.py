@@ -20,9 +20,9 @@ from paceline.algorithms.core.values import Rank, Samples
 from paceline.records.trace import COPY_TO_DEVICE, Reads
 from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.loading import Loading
-from paceline.simulator.kernel.lanes import Mutex, Steps, Task
-from paceline.simulator.kernel.simpy_events import Activity
-from paceline.topologies.catalogue.staging import Staging
+from paceline.simulator.kernel.lanes import Mutex, SimulatedTask, Steps
+from paceline.simulator.kernel.simpy_events import EagerProcess
+from paceline.topologies.catalogue.staging import StagingModel
 from paceline.workloads.reading import following
 
 
@@ -36,7 +36,9 @@ class BatchStaging:
         loading: the storage that batches are read from before; None if reading takes no time.
     """
 
-    def __init__(self, env: simpy.Environment, staging: Staging, copies: DeviceCopies, loading: Loading | None) -> None:
+    def __init__(
+        self, env: simpy.Environment, staging: StagingModel, copies: DeviceCopies, loading: Loading | None
+    ) -> None:
         self._env, self._staging, self._copies, self._loading = env, staging, copies, loading
         self._stagers: dict[Rank, _Stager] = {}
         self._served: dict[Rank, bool] = {}
@@ -49,7 +51,7 @@ class BatchStaging:
             self._served[rank] = serves
         return serves
 
-    def take(self, task: Task, samples: Samples) -> Steps:
+    def take(self, task: SimulatedTask, samples: Samples) -> Steps:
         """Waits until a batch is on the device, and takes it."""
         if not self._staging.ahead:
             if self._loading is not None:
@@ -67,7 +69,7 @@ class BatchStaging:
         """Ends the copies of a rank whose program has ended; returns whether there are any."""
         return rank in self._stagers and self._stagers[rank].end()
 
-    def _carry(self, task: Task, samples: Samples) -> Steps:
+    def _carry(self, task: SimulatedTask, samples: Samples) -> Steps:
         """Reads and copies a batch; returns the statistics of the reader at its end, None without storage."""
         reads = None if self._loading is None else (yield from self._loading.read(task, samples))
         yield from self._copy(task.me.rank, samples)
@@ -97,7 +99,9 @@ class _Stager:
         carry: reads and copies a batch, given a task and the samples.
     """
 
-    def __init__(self, env: simpy.Environment, task: Task, depth: int, carry: Callable[[Task, Samples], Steps]) -> None:
+    def __init__(
+        self, env: simpy.Environment, task: SimulatedTask, depth: int, carry: Callable[[SimulatedTask, Samples], Steps]
+    ) -> None:
         self._env, self._depth, self._carry = env, depth, carry
         self._task = replace(task, name=COPY_TO_DEVICE)
         """in whose name batches are read: the program waits for copies, not for the reader"""
@@ -108,7 +112,7 @@ class _Stager:
         """the last copy that was requested"""
         self._waited = False
 
-    def take(self, task: Task, samples: Samples) -> Steps:
+    def take(self, task: SimulatedTask, samples: Samples) -> Steps:
         """Waits for a batch; returns the statistics of the reader at its end."""
         if not self._asking.take(task):
             yield from self._asking.acquire(task, "its batches")
@@ -142,7 +146,7 @@ class _Stager:
         before = self._last
         staged = _Staged(samples)
         self._queue.append(staged)
-        self._last = staged.done = Activity(self._env, self._staging(staged, before))
+        self._last = staged.done = EagerProcess(self._env, self._staging(staged, before))
 
     def _staging(self, staged: _Staged, before: simpy.Process | None) -> Steps:
         try:

@@ -14,15 +14,15 @@ from paceline.algorithms.runtime.cells import check_access, check_unlock
 from paceline.records.recorder import Recorder
 from paceline.records.trace import LostUpdates
 from paceline.simulator.interpreter.sweeps import CellMemory
-from paceline.simulator.kernel.lanes import Mutex, Steps, Task
+from paceline.simulator.kernel.lanes import Mutex, SimulatedTask, Steps
 from paceline.simulator.kernel.timing import Timing
-from paceline.simulator.network.node_memory import Copying, NodeMemory
+from paceline.simulator.network.node_memory import MemoryAccess, NodeMemory
 
 PASSES = {"read": 1, "add": 2, "swap": 2}
 """how often an access moves the cell's bytes, without a model of memory: a read copies them, others also write them"""
 
 
-class Cells:
+class TimedCells:
     """All cells of a run; a rank accesses the cells of its own node.
 
     Args:
@@ -39,7 +39,7 @@ class Cells:
         self._memories: dict[tuple[Group, str], CellMemory] = {}
         self._locks: dict[tuple[Group, str], Mutex] = {}
 
-    def access(self, task: Task, op: Access) -> Steps:
+    def access(self, task: SimulatedTask, op: Access) -> Steps:
         """Reads, adds or swaps; returns the value before."""
         memory = self._memories.setdefault((task.me.node, op.cell.name), CellMemory())
         check_access(op, memory.nbytes)
@@ -59,7 +59,7 @@ class Cells:
             self._note(task, start_s)
         return memory.end(sweep, self._env.now)
 
-    def _shared(self, task: Task, op: Access, memory: CellMemory, copying: Copying | None) -> Steps:
+    def _shared(self, task: SimulatedTask, op: Access, memory: CellMemory, copying: MemoryAccess | None) -> Steps:
         """Performs an access whose flows have begun."""
         start_s = self._env.now
         sweep = memory.begin(op, start_s, 0.0, None if copying is None else copying.share)
@@ -75,7 +75,7 @@ class Cells:
             self._note(task, start_s)
         return memory.end(sweep, self._env.now)
 
-    def _note(self, task: Task, start_s: float) -> None:
+    def _note(self, task: SimulatedTask, start_s: float) -> None:
         self._recorder.span(task.me.rank, task.name, "update", None, task.step, start_s, self._env.now)
 
     def lost_updates(self) -> LostUpdates | None:
@@ -84,15 +84,15 @@ class Cells:
         lost = sum(memory.lost for memory in self._memories.values())
         return LostUpdates(adds=adds, lost_share=lost / adds) if adds else None
 
-    def lock(self, task: Task, op: Lock) -> Steps:
+    def lock(self, task: SimulatedTask, op: Lock) -> Steps:
         """Takes the lock of a cell; tasks wait for it first come, first served."""
         yield from self._mutex(task, op.cell).acquire(task, f"the lock of cell {op.cell.name!r}")
 
-    def unlock(self, task: Task, op: Unlock) -> None:
+    def unlock(self, task: SimulatedTask, op: Unlock) -> None:
         """Releases the lock of a cell; any lane of the rank that took it may do so."""
         mutex = self._mutex(task, op.cell)
         check_unlock(op.cell, None if mutex.holder is None else mutex.holder.me.rank, task.me.rank)
         mutex.release()
 
-    def _mutex(self, task: Task, cell: Cell) -> Mutex:
+    def _mutex(self, task: SimulatedTask, cell: Cell) -> Mutex:
         return self._locks.setdefault((task.me.node, cell.name), Mutex(self._env))

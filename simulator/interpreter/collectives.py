@@ -14,9 +14,9 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective, Meetings, Room, outcome, sent_bytes
 from paceline.records.recorder import Recorder
 from paceline.simulator.interpreter.device_copies import DeviceCopies, copied_bytes, when_ended
-from paceline.simulator.kernel.lanes import Steps, Task
+from paceline.simulator.kernel.lanes import SimulatedTask, Steps
 from paceline.simulator.kernel.simpy_events import upon
-from paceline.simulator.network.network import ByMember, Network
+from paceline.simulator.network.network import ByMember, NetworkModel
 
 
 @dataclass(eq=False, slots=True)
@@ -34,7 +34,7 @@ class PendingCollective:
     """when the last member entered; None if all spans are kept, from which it is known"""
 
 
-class Collectives:
+class SimulatedCollectives:
     """All collectives of a run. The members of one share a single event, which keeps large groups cheap.
 
     Args:
@@ -45,7 +45,7 @@ class Collectives:
     """
 
     def __init__(
-        self, env: simpy.Environment, network: Network, recorder: Recorder, copies: DeviceCopies | None = None
+        self, env: simpy.Environment, network: NetworkModel, recorder: Recorder, copies: DeviceCopies | None = None
     ) -> None:
         self._env, self._network, self._recorder, self._copies = env, network, recorder, copies
         self._by_member = network if isinstance(network, ByMember) else None  # checked once: it is slow
@@ -59,7 +59,7 @@ class Collectives:
         self._lost: set[Rank] = set()
         """ranks that are known to be dead"""
 
-    def enter(self, task: Task, op: Collective) -> Steps:
+    def enter(self, task: SimulatedTask, op: Collective) -> Steps:
         """Enters a collective at once, in program order, and returns its result when the network is done."""
         rank, start = task.me.rank, self._env.now
         if self._lost and (dead := next((member for member in op.group if member in self._lost), None)) is not None:
@@ -124,7 +124,7 @@ class Collectives:
             pending.event.succeed(answers)
 
 
-def failed(task: Task, op: Collective, dead: Rank) -> PeerFailed:
+def failed(task: SimulatedTask, op: Collective, dead: Rank) -> PeerFailed:
     """Returns the failure of a collective that needs a dead rank, and notes it as what the task waits for."""
     task.blocked = lambda: f"waits in {type(op).__name__} {op.key!r} over {op.group}, which needs rank {dead}"
     return PeerFailed(f"rank {dead} died", dead)

@@ -20,8 +20,8 @@ from paceline.records.recorder import Recorder
 from paceline.records.trace import Activity
 from paceline.simulator.interpreter.batch_staging import BatchStaging
 from paceline.simulator.interpreter.loading import Loading
-from paceline.simulator.kernel.crash_timeline import Life, State, Stretch, Timeline, undisturbed
-from paceline.simulator.kernel.lanes import Steps, Task
+from paceline.simulator.kernel.crash_timeline import CrashTimeline, Life, Stretch, TimelineState, undisturbed
+from paceline.simulator.kernel.lanes import SimulatedTask, Steps
 from paceline.simulator.kernel.shared_processor import SharedProcessor
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import Demand, Processors
@@ -43,7 +43,7 @@ class Pending:
     answer: tuple[Any, float] | None = None
 
 
-class Flight:
+class GradientsInFlight:
     """The gradients of a run that have begun and not ended."""
 
     def __init__(self, learner: Learner) -> None:
@@ -86,7 +86,7 @@ class DeviceWork:
         work_s: the work, in seconds at full speed.
     """
 
-    def __init__(self, env: simpy.Environment, timeline: Timeline, state: State, work_s: float) -> None:
+    def __init__(self, env: simpy.Environment, timeline: CrashTimeline, state: TimelineState, work_s: float) -> None:
         self._env, self._timeline, self._left_s = env, timeline, work_s
         self.state, self.stretches = state, list[Stretch]()
 
@@ -125,22 +125,22 @@ class Compute:
     job: Job
     timing: Timing
     recorder: Recorder
-    _flight: Flight
+    _flight: GradientsInFlight
     _loading: Loading | None = None
     """None if batches cost only their `load_s`"""
     _processors: Processors = field(default_factory=Processors)
     """what gradients share with communication"""
     _staging: BatchStaging | None = None
     """None if batches are on devices at once"""
-    _timelines: dict[Rank, Timeline | None] = field(default_factory=dict)
-    _states: dict[Rank, State] = field(default_factory=dict)
+    _timelines: dict[Rank, CrashTimeline | None] = field(default_factory=dict)
+    _states: dict[Rank, TimelineState] = field(default_factory=dict)
     """the states of devices that have a timeline"""
     _completing: set[Rank] = field(default_factory=set)
     """the ranks whose device completes a cancelled gradient"""
     _ended_s: dict[Rank, float] = field(default_factory=dict)
     """when each rank's last gradient ended"""
 
-    def load(self, task: Task, op: Load) -> Any:
+    def load(self, task: SimulatedTask, op: Load) -> Any:
         """Returns the batch after its loading time, which follows the step's time outside all operations."""
         samples, rank = op.samples, task.me.rank
         seconds, rest_s = self.timing.load_s(rank, samples.count), self.timing.rest_s(rank)
@@ -149,7 +149,7 @@ class Compute:
         # the data depend on the sample numbers alone, and are loaded when the gradient is computed
         return self._after(task, "load", seconds, samples.index, lambda: Batch(samples, None))
 
-    def _take(self, task: Task, samples: Samples, seconds: float, rest_s: float) -> Steps:
+    def _take(self, task: SimulatedTask, samples: Samples, seconds: float, rest_s: float) -> Steps:
         """Returns the batch when it has been read and copied and its loading time has passed.
 
         `rest_s` is not in its span.
@@ -171,14 +171,14 @@ class Compute:
     def _staged(self, rank: Rank) -> bool:
         return self._staging is not None and self._staging.serves(rank)
 
-    def work(self, task: Task, op: Charge) -> Any:
+    def work(self, task: SimulatedTask, op: Charge) -> Any:
         """Lets the time of the program's own arithmetic pass."""
         rank, seconds = task.me.rank, self.timing.work_s(task.me.rank, op)
         if seconds > 0 and (demand := self._processors.demand(rank)).charge > 0:
             return self._charged(task, seconds, demand)
         return self._after(task, "update", seconds, task.step, lambda: None)
 
-    def _charged(self, task: Task, seconds: float, demand: Demand) -> Steps:
+    def _charged(self, task: SimulatedTask, seconds: float, demand: Demand) -> Steps:
         """Performs a charge that takes from other activities of a processor."""
         processor, start_s = self._processors.processor(task.me.rank), self.env.now
         assert processor is not None, "a rank with a demand has a processor"
@@ -190,7 +190,7 @@ class Compute:
                 yield self.env.timeout(seconds / speed)
         self.recorder.span(task.me.rank, task.name, "update", None, task.step, start_s, self.env.now)
 
-    def gradient(self, task: Task, op: Gradient) -> Steps:
+    def gradient(self, task: SimulatedTask, op: Gradient) -> Steps:
         """Returns the gradient at the given weights after its time on the device."""
         rank, samples, device = task.me.rank, op.batch.samples, task.station.device
         if not device.take(task):
@@ -209,7 +209,11 @@ class Compute:
         return GradientResult(vector, op.weights.version, loss, samples.count, rank, samples.index, seconds)
 
     def layer_gradients(
-        self, task: Task, op: LayerGradients, weights: Sequence[Promise], parts: Sequence[tuple[Bucket, Promise]]
+        self,
+        task: SimulatedTask,
+        op: LayerGradients,
+        weights: Sequence[Promise],
+        parts: Sequence[tuple[Bucket, Promise]],
     ) -> Steps:
         """Computes a gradient layer by layer, and settles the promise of each bucket when backward has passed it.
 
@@ -248,7 +252,7 @@ class Compute:
             self._flight.give_up(pending)
             self._free(task)
 
-    def _free(self, task: Task) -> None:
+    def _free(self, task: SimulatedTask) -> None:
         """Frees the device after a gradient, unless it completes one that was cancelled."""
         if task.me.rank not in self._completing:
             task.station.device.release()
@@ -260,7 +264,7 @@ class Compute:
         pause_s = self.env.now - self._ended_s.get(rank, self.env.now)
         return self.timing.compute_s(rank, samples.number, samples.count) + self.timing.paused_s(samples.count, pause_s)
 
-    def _forward(self, task: Task, promises: Sequence[Promise], shares: Sequence[float], step: int) -> Steps:
+    def _forward(self, task: SimulatedTask, promises: Sequence[Promise], shares: Sequence[float], step: int) -> Steps:
         """Performs a forward pass in which each layer waits for its own weights; the oldest version counts."""
         held: list[Weights] = []
         busy = 0.0
@@ -273,14 +277,14 @@ class Compute:
             self._note_life(task, stretches, step=step, layer=layer.name)
         return together(held), busy
 
-    def _weights_of(self, task: Task, layer: Layer, promise: Promise) -> Steps:
+    def _weights_of(self, task: SimulatedTask, layer: Layer, promise: Promise) -> Steps:
         """Waits for the weights of a layer."""
         come = self.env.event()
         promise.watchers.append(come.succeed)
         task.blocked = lambda: f"waits for the weights of layer {layer.name!r}: {promise.what()}"
         yield come
 
-    def _lives(self, task: Task, work_s: float, step: int) -> Steps:
+    def _lives(self, task: SimulatedTask, work_s: float, step: int) -> Steps:
         """Lets a device compute for `work_s` seconds at full speed; returns its stages and the time spent computing.
 
         If the gradient is cancelled, the stages until then are recorded and the device remains in its present state.
@@ -297,7 +301,7 @@ class Compute:
                 self._note_life(task, [Stretch("compute", start_s, self.env.now)], step=step)
                 raise
             return [Stretch("compute", start_s, self.env.now)], work_s
-        work = DeviceWork(self.env, timeline or undisturbed(), self._states.get(rank, State()), work_s)
+        work = DeviceWork(self.env, timeline or undisturbed(), self._states.get(rank, TimelineState()), work_s)
         demand = 0.0 if processor is None else self._processors.demand(rank).compute
         try:
             with nullcontext() if processor is None else processor.activity("compute", demand):
@@ -313,7 +317,7 @@ class Compute:
         spent_s = sum(stretch.end_s - stretch.start_s for stretch in work.stretches if stretch.stage == "compute")
         return work.stretches, spent_s
 
-    def _completed(self, task: Task, work: DeviceWork, demand: float) -> Steps:
+    def _completed(self, task: SimulatedTask, work: DeviceWork, demand: float) -> Steps:
         """Completes a cancelled gradient, whose result is not used: a thread inside torch cannot be interrupted."""
         rank, processor = task.me.rank, self._processors.processor(task.me.rank)
         assert processor is not None, "only shared processors have demands"
@@ -322,13 +326,17 @@ class Compute:
         self._completing.discard(rank)
         task.station.device.release()
 
-    def _note_life(self, task: Task, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
+    def _note_life(
+        self, task: SimulatedTask, stretches: Sequence[Stretch], *, step: int, layer: str | None = None
+    ) -> None:
         """Records the stages of a device; uninterrupted computing is one span."""
         for part in stretches if len(stretches) == 1 else _joined(stretches):
             assert part.stage != "idle", "idle time is not recorded"
             self.recorder.span(task.me.rank, task.name, part.stage, layer, step, part.start_s, part.end_s)
 
-    def _after(self, task: Task, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Any:
+    def _after(
+        self, task: SimulatedTask, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]
+    ) -> Any:
         """Records a span of this length and returns the answer at its end."""
         if seconds > 0:
             return self._spend(task, activity, seconds, step, answer)
@@ -336,7 +344,9 @@ class Compute:
         self.recorder.span(task.me.rank, task.name, activity, None, step, now, now)
         return answer()
 
-    def _spend(self, task: Task, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Steps:
+    def _spend(
+        self, task: SimulatedTask, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]
+    ) -> Steps:
         start_s = self.env.now
         yield self.env.timeout(seconds)
         self.recorder.span(task.me.rank, task.name, activity, None, step, start_s, self.env.now)

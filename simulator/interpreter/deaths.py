@@ -17,15 +17,15 @@ from functools import partial
 
 import simpy
 
-from paceline.algorithms.core.job import Death, Job
+from paceline.algorithms.core.job import Job, PlannedDeath
 from paceline.algorithms.core.values import Rank
 from paceline.records.faults import died_words, ended_words
 from paceline.records.trace import LostRank, Trace
-from paceline.simulator.interpreter.collectives import Collectives
-from paceline.simulator.interpreter.mail import Mail
+from paceline.simulator.interpreter.collectives import SimulatedCollectives
+from paceline.simulator.interpreter.mail import SimulatedMail
 from paceline.simulator.interpreter.weights_owner import SimulatedWeightsOwner
-from paceline.simulator.kernel.clock import Clock
-from paceline.simulator.kernel.lanes import Task
+from paceline.simulator.kernel.clock import VirtualClock
+from paceline.simulator.kernel.lanes import SimulatedTask
 
 
 @dataclass
@@ -40,21 +40,21 @@ class Deaths:
         tasks: returns the tasks that have not ended.
     """
 
-    env: Clock
+    env: VirtualClock
     job: Job
     trace: Trace
-    mail: Mail
-    collectives: Collectives
+    mail: SimulatedMail
+    collectives: SimulatedCollectives
     weights_owner: SimulatedWeightsOwner
-    tasks: Callable[[], list[Task]]
+    tasks: Callable[[], list[SimulatedTask]]
     ended: str = ""
     """why the run has ended, if it was because of a death"""
-    _mains: dict[Rank, tuple[Task, simpy.Process]] = field(default_factory=dict)
+    _mains: dict[Rank, tuple[SimulatedTask, simpy.Process]] = field(default_factory=dict)
     _dead: set[Rank] = field(default_factory=set)
     _known: list[LostRank] = field(default_factory=list)
     """the deaths that the others know of"""
 
-    def begin(self, task: Task, process: simpy.Process) -> None:
+    def begin(self, task: SimulatedTask, process: simpy.Process) -> None:
         """Notes the program of a rank, and schedules the deaths of the rank that have a time."""
         self._mains[task.me.rank] = task, process
         for death in self.job.deaths:
@@ -91,7 +91,7 @@ class Deaths:
         """Whether ranks may wait for the news of a death, so that time has to pass without other events."""
         return len(self._known) < len(self._dead) and any(task.name == "main" for task in self.tasks())
 
-    def _die(self, death: Death) -> None:
+    def _die(self, death: PlannedDeath) -> None:
         rank = death.rank
         task, process = self._mains[rank]
         if rank in self._dead or task.promise.settled:

@@ -20,7 +20,7 @@ from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.recorder import Recorder
 from paceline.records.trace import COPY_TO_DEVICE, COPY_TO_HOST
 from paceline.simulator.kernel.lanes import Steps
-from paceline.simulator.kernel.simpy_events import Activity
+from paceline.simulator.kernel.simpy_events import EagerProcess
 from paceline.simulator.network.node_memory import DeviceCopy, Direction, NodeMemory
 
 LANES: dict[Direction, str] = {"to device": COPY_TO_DEVICE, "to host": COPY_TO_HOST}
@@ -67,7 +67,7 @@ class DeviceCopies:
     def _vector(self, rank: Rank, direction: Direction, step: int, nbytes: int) -> simpy.Event | None:
         if nbytes == 0 or rank not in self._staged:
             return None
-        return Activity(self._env, self.copied(rank, direction, step, nbytes, "vector"))
+        return EagerProcess(self._env, self.copied(rank, direction, step, nbytes, "vector"))
 
     def has(self, rank: Rank) -> bool:
         """Returns whether the batches of a rank are copied: whether its device has a memory and a host of its own."""

@@ -32,28 +32,28 @@ from paceline.algorithms.runtime.program_errors import InvalidOperation, check_s
 from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.batch_staging import BatchStaging
-from paceline.simulator.interpreter.cells import Cells
-from paceline.simulator.interpreter.collectives import Collectives
-from paceline.simulator.interpreter.compute import Compute, Flight
+from paceline.simulator.interpreter.cells import TimedCells
+from paceline.simulator.interpreter.collectives import SimulatedCollectives
+from paceline.simulator.interpreter.compute import Compute, GradientsInFlight
 from paceline.simulator.interpreter.deaths import Deaths
 from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
 from paceline.simulator.interpreter.loading import Loading
-from paceline.simulator.interpreter.mail import Mail
+from paceline.simulator.interpreter.mail import SimulatedMail
 from paceline.simulator.interpreter.serving import Threads
 from paceline.simulator.interpreter.weights_owner import Progress, SimulatedWeightsOwner
-from paceline.simulator.kernel.clock import Clock
-from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, wait
-from paceline.simulator.kernel.simpy_events import Activity
+from paceline.simulator.kernel.clock import VirtualClock
+from paceline.simulator.kernel.lanes import Mutex, RankStation, SimulatedTask, Steps, wait
+from paceline.simulator.kernel.simpy_events import EagerProcess
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import InterferingNetwork, Processors
-from paceline.simulator.network.network import Network
+from paceline.simulator.network.network import NetworkModel
 
 
 def simulate_job(
     job: Job,
     timing: Timing,
-    network: Network,
+    network: NetworkModel,
     schedule: Schedule,
     progress: Progress | None = None,
     hosts: HostCosts = NO_COSTS,
@@ -87,13 +87,13 @@ class Simulation:
         self,
         job: Job,
         timing: Timing,
-        network: Network,
+        network: NetworkModel,
         schedule: Schedule,
         progress: Progress | None,
         hosts: HostCosts,
         recorder: Recorder | None = None,
     ) -> None:
-        self.job, self.env = job, Clock()
+        self.job, self.env = job, VirtualClock()
         self._recorder = recorder = recorder or Recorder()
         self.trace = recorder.trace
         self._handling = handling = hosts.handling
@@ -109,13 +109,13 @@ class Simulation:
         if hosts.staging is not None and (settings := hosts.staging.network.cluster.staging) is not None:
             copies = DeviceCopies(self.env, hosts.staging, recorder)
             self._staging = BatchStaging(self.env, settings, copies, self._loading)
-        flight = Flight(job.learner)
+        flight = GradientsInFlight(job.learner)
         self._compute = Compute(self.env, job, timing, recorder, flight, self._loading, processors, self._staging)
         vectors = copies if copies is not None and copies.of_vectors else None
-        self._mail = Mail(self.env, network, recorder, tuple(me.rank for me in job.team), handling, vectors)
-        self._collectives = Collectives(self.env, network, recorder, vectors)
-        self._cells = Cells(self.env, timing, recorder, hosts.cells)
-        self._tasks: dict[Task, None] = {}
+        self._mail = SimulatedMail(self.env, network, recorder, tuple(me.rank for me in job.team), handling, vectors)
+        self._collectives = SimulatedCollectives(self.env, network, recorder, vectors)
+        self._cells = TimedCells(self.env, timing, recorder, hosts.cells)
+        self._tasks: dict[SimulatedTask, None] = {}
         """the tasks that have not ended, in the order in which they began"""
         parts = self._mail, self._collectives, self._weights_owner
         self._deaths = Deaths(self.env, job, self.trace, *parts, tasks=lambda: list(self._tasks))
@@ -126,11 +126,11 @@ class Simulation:
         """performs each operation: returns the answer, or a generator that returns it"""
         self._processes: dict[Rank, simpy.Process] = {}
         """the processes of the ranks' programs"""
-        self._threads: dict[Task, Threads] = {}
+        self._threads: dict[SimulatedTask, Threads] = {}
         """the threads of a server's program, if it has several"""
         self._timing = timing
 
-    def _table(self) -> dict[type[Op[Any]], Callable[[Task, Any], Any]]:
+    def _table(self) -> dict[type[Op[Any]], Callable[[SimulatedTask, Any], Any]]:
         recorder = self._recorder
         return {
             ops.NextStep: self._next_step,
@@ -187,7 +187,7 @@ class Simulation:
             lines = [f"deadlock at {self.env.now:g} s, nothing more can happen:", *lines, *self._network.standing()]
             raise DeadlockError("\n  ".join(lines))
 
-    def _next_step(self, task: Task, op: ops.NextStep) -> Any:
+    def _next_step(self, task: SimulatedTask, op: ops.NextStep) -> Any:
         """Returns the next step, after the rank has stored weights that will be evaluated."""
         if self.job.deaths and (fate := self._fate(task, op.state.step)) is not None:
             return fate
@@ -195,7 +195,7 @@ class Simulation:
             return self._stored(task, op, seconds)
         return self._weights_owner.next(task, op.state, self.env.now)
 
-    def _fate(self, task: Task, step: int) -> Steps | None:
+    def _fate(self, task: SimulatedTask, step: int) -> Steps | None:
         """Returns a wait without an end for a rank that dies in place of beginning this step; None if it lives."""
         task.step = step
         if (never := self._deaths.at_step(task.me.rank, step)) is not None:
@@ -205,7 +205,7 @@ class Simulation:
             raise PeerFailed("a rank died")
         return None
 
-    def _stored(self, task: Task, op: ops.NextStep, seconds: float) -> Steps:
+    def _stored(self, task: SimulatedTask, op: ops.NextStep, seconds: float) -> Steps:
         yield self.env.timeout(seconds)
         return self._weights_owner.next(task, op.state, self.env.now)
 
@@ -214,9 +214,9 @@ class Simulation:
     def _main(self, me: RankContext) -> Steps:
         """Runs a rank's program from its first state to its end."""
         report = partial(self._recorder.outcome, me.rank)
-        station = Station(me, Mutex(self.env), HandleTable(me.rank, report, self._unheard))
+        station = RankStation(me, Mutex(self.env), HandleTable(me.rank, report, self._unheard))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
-        task = Task(station, me, "main", Promise(lambda: "its program"), lane)
+        task = SimulatedTask(station, me, "main", Promise(lambda: "its program"), lane)
         if self.job.deaths:
             self._deaths.begin(task, self._processes[me.rank])
         if me.rank == me.server and self._handling.threads > 1:
@@ -245,7 +245,7 @@ class Simulation:
         else:
             self.trace.states[me.rank] = task.promise.answer
 
-    def _carry(self, task: Task, steps: Steps) -> Steps:
+    def _carry(self, task: SimulatedTask, steps: Steps) -> Steps:
         """Runs a task to its end, and stores its outcome in its promise."""
         self._tasks[task] = None
         answer: Any = None
@@ -263,7 +263,7 @@ class Simulation:
         del self._tasks[task]
         task.promise.end(answer, failure)
 
-    def _drive(self, task: Task, lane: Lane) -> Steps:
+    def _drive(self, task: SimulatedTask, lane: Lane) -> Steps:
         """Performs the operations of a program until it ends; returns its answer."""
         answer: Any = None
         failure: Exception | None = None
@@ -292,20 +292,20 @@ class Simulation:
             yield from threads.finish()
         return lane.answer
 
-    def _perform(self, task: Task, op: Op[Any]) -> Any:
+    def _perform(self, task: SimulatedTask, op: Op[Any]) -> Any:
         """Returns the answer of an operation, or a generator if it takes time; threads of a server call it too."""
         if (meaning := self._meanings.get(type(op))) is None:
             raise unknown_operation(describe(op))
         return meaning(task, op)
 
-    def _steps(self, task: Task, op: Op[Any]) -> Steps:
+    def _steps(self, task: SimulatedTask, op: Op[Any]) -> Steps:
         """Performs one operation, and yields the events that it waits for."""
         answer = self._perform(task, op)
         return (yield from answer) if type(answer) is GeneratorType else answer
 
     # --- started operations ---------------------------------------------------------------------------------------
 
-    def _start(self, task: Task, op: ops.Start[Any]) -> Handle[Any] | Steps:
+    def _start(self, task: SimulatedTask, op: ops.Start[Any]) -> Handle[Any] | Steps:
         """Starts an operation or a sub-program concurrently with the task; starting it may take processor time."""
         what: Op[Any] | Routine[Any] = op.what
         check_start(what)
@@ -326,13 +326,13 @@ class Simulation:
             seconds = self._handling.start_s(what.group, nbytes(getattr(what, "value", None)))
         return self._after(task, seconds, handle) if seconds > 0 else handle
 
-    def _after(self, task: Task, seconds: float, handle: Handle[Any]) -> Steps:
+    def _after(self, task: SimulatedTask, seconds: float, handle: Handle[Any]) -> Steps:
         """Returns the handle after the processor time of the start, which the span of a collective includes."""
         with self._processors.own_work(task.me.rank):
             yield self.env.timeout(seconds)
         return handle
 
-    def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[Any], ...]:
+    def _layers(self, task: SimulatedTask, op: LayerGradients) -> tuple[Handle[Any], ...]:
         """Starts a layer-wise gradient; each part of it has a promise, which the gradient's task settles."""
         handles = task.station.handles
         weights = [handles.promise(handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
@@ -348,13 +348,15 @@ class Simulation:
         self._begin(child, self._compute.layer_gradients(child, op, weights, list(zip(buckets, parts, strict=True))))
         return tuple([handles.give(part) for part in parts])
 
-    def _beside(self, task: Task, what: Op[Any] | Routine[Any], line: str, lane: Lane | None = None) -> Task:
+    def _beside(
+        self, task: SimulatedTask, what: Op[Any] | Routine[Any], line: str, lane: Lane | None = None
+    ) -> SimulatedTask:
         """Returns a new task of the same rank; the collectives of a sub-program form a separate stream."""
         place, station, stream = task.where(), task.station, task.stream if lane is None else line
         promise = Promise(lambda: named(what, place))
-        return Task(station, task.me, station.take_name(), promise, lane, place, line, stream, task.step)
+        return SimulatedTask(station, task.me, station.take_name(), promise, lane, place, line, stream, task.step)
 
-    def _begin(self, task: Task, steps: Steps) -> None:
+    def _begin(self, task: SimulatedTask, steps: Steps) -> None:
         """Runs a new task up to its first event, and from there on as an activity."""
         task.promise.watchers.append(lambda: task.station.give_name(task.name))
         carried = self._carry(task, steps)
@@ -362,30 +364,30 @@ class Simulation:
             event = next(carried)
         except StopIteration:
             return
-        task.promise.give_up = Activity(self.env, carried, event).interrupt
+        task.promise.give_up = EagerProcess(self.env, carried, event).interrupt
 
-    def _cancel(self, task: Task, op: ops.Cancel) -> Steps:
+    def _cancel(self, task: SimulatedTask, op: ops.Cancel) -> Steps:
         """Cancels a started operation; when the program continues, messages that the operation took are back."""
         if not (in_time := task.station.handles.cancel(task.line, op.handle)):
             return False
         yield self.env.timeout(0.0)  # SimPy delivers the interrupt first
         return in_time
 
-    def _wait(self, task: Task, op: ops.Wait[Any]) -> Steps:
+    def _wait(self, task: SimulatedTask, op: ops.Wait[Any]) -> Steps:
         """Waits for a started operation and returns its answer."""
         promise = task.station.handles.promise(op.handle)
         if not promise.settled:
             yield from self._awaited(task, [promise], 1)
         return task.station.handles.result(promise)
 
-    def _wait_for(self, task: Task, op: ops.WaitFor[Any]) -> Steps:
+    def _wait_for(self, task: SimulatedTask, op: ops.WaitFor[Any]) -> Steps:
         """Waits until enough operations have settled and returns the answers of all that have."""
         handles, least = task.station.handles, op.least
         promises = handles.awaited(op.handles, least)
         yield from self._awaited(task, promises, least)
         return handles.answers(task.line, promises, least)
 
-    def _awaited(self, task: Task, promises: Sequence[Promise], least: int) -> Steps:
+    def _awaited(self, task: SimulatedTask, promises: Sequence[Promise], least: int) -> Steps:
         """Waits until enough operations have settled, and for the processor that wakes the program."""
         begun_s = self.env.now
         yield from task.wait_for(promises, least, self.env)

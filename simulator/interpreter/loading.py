@@ -22,9 +22,9 @@ import simpy
 from paceline.algorithms.core.values import Rank, Samples
 from paceline.records.recorder import Recorder
 from paceline.records.trace import READER, Reads
-from paceline.simulator.interpreter.storage import Reader, Stores
-from paceline.simulator.kernel.lanes import Mutex, Steps, Task
-from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.simulator.interpreter.storage import StorageReader, Stores
+from paceline.simulator.kernel.lanes import Mutex, SimulatedTask, Steps
+from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.workloads.reading import Held, Order, following
 
 
@@ -40,7 +40,7 @@ class Supply:
         nodes: the node of each worker.
     """
 
-    storage: Storage
+    storage: StorageModel
     order: Order
     record_bytes: int
     prefetch: int
@@ -61,13 +61,13 @@ class Loading:
         self.stores = Stores(env, supply.storage, supply.record_bytes, supply.nodes)
         self._loaders: dict[Rank, _Loader] = {}
 
-    def take(self, task: Task, samples: Samples) -> Steps:
+    def take(self, task: SimulatedTask, samples: Samples) -> Steps:
         """Waits for a batch and takes it."""
         start_s = self._env.now
         reads = yield from self.read(task, samples)
         self.taken(task.me.rank, reads, self._env.now - start_s)
 
-    def read(self, task: Task, samples: Samples) -> Steps:
+    def read(self, task: SimulatedTask, samples: Samples) -> Steps:
         """Waits for a batch that the program does not take yet; returns the reader's statistics at its end."""
         if (rank := task.me.rank) not in self._loaders:
             reader = self.stores.reader(self._supply.nodes[rank])
@@ -108,7 +108,13 @@ class _Loader:
     """Reads one rank's batches."""
 
     def __init__(
-        self, env: simpy.Environment, rank: Rank, reader: Reader, stores: Stores, supply: Supply, recorder: Recorder
+        self,
+        env: simpy.Environment,
+        rank: Rank,
+        reader: StorageReader,
+        stores: Stores,
+        supply: Supply,
+        recorder: Recorder,
     ) -> None:
         self._env, self._rank, self._reader, self._stores, self._recorder = env, rank, reader, stores, recorder
         self._order, self._depth, self._held = supply.order, supply.prefetch, Held()
@@ -128,7 +134,7 @@ class _Loader:
         """the event that the program waits for"""
         self._ended = False
 
-    def take(self, task: Task, samples: Samples) -> Steps:
+    def take(self, task: SimulatedTask, samples: Samples) -> Steps:
         """Waits for a batch; returns the reader's statistics at its end."""
         yield from self._asking.acquire(task, "its loader")
         try:

@@ -19,9 +19,9 @@ from paceline.algorithms.runtime.program_errors import check_peer, message_wante
 from paceline.records.recorder import Recorder
 from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.host_costs import NO_HANDLING, Handling
-from paceline.simulator.kernel.lanes import Steps, Task
+from paceline.simulator.kernel.lanes import SimulatedTask, Steps
 from paceline.simulator.kernel.simpy_events import upon
-from paceline.simulator.network.network import Network
+from paceline.simulator.network.network import NetworkModel
 
 
 @dataclass(eq=False, slots=True)
@@ -37,7 +37,7 @@ class Transfer(Envelope):
     """the transfer of a message that waits, once a receive has matched it"""
 
 
-class Mail:
+class SimulatedMail:
     """Delivers messages in order for each pair of ranks; requests are served first come, first served.
 
     Args:
@@ -52,7 +52,7 @@ class Mail:
     def __init__(
         self,
         env: simpy.Environment,
-        network: Network,
+        network: NetworkModel,
         recorder: Recorder,
         ranks: tuple[Rank, ...],
         handling: Handling = NO_HANDLING,
@@ -65,7 +65,7 @@ class Mail:
         self._flows: dict[Rank, simpy.Event] = {}
         """the last transfer to each rank of a message that waited for its receive"""
 
-    def send(self, task: Task, op: Send) -> Steps | None:
+    def send(self, task: SimulatedTask, op: Send) -> Steps | None:
         """Sends the present value; the sender waits only for its own processor."""
         envelope = self.enclosed(task, op, self._env.now)
         source, to, size = envelope.source, envelope.to, envelope.bytes
@@ -75,7 +75,7 @@ class Mail:
         self.note_sent(task, envelope)
         return None
 
-    def enclosed(self, task: Task, op: Send, sent_s: float) -> Transfer:
+    def enclosed(self, task: SimulatedTask, op: Send, sent_s: float) -> Transfer:
         """Returns a message with the present value, which is not on its way yet.
 
         Args:
@@ -114,19 +114,19 @@ class Mail:
         else:
             upon(copy, lambda _: self._room.arrive(envelope))
 
-    def _busy(self, task: Task, envelope: Transfer, seconds: float) -> Steps:
+    def _busy(self, task: SimulatedTask, envelope: Transfer, seconds: float) -> Steps:
         """Lets the processor time of a send pass; the message is in flight during this time."""
         try:
             yield self._env.timeout(seconds)
         finally:
             self.note_sent(task, envelope)
 
-    def note_sent(self, task: Task, envelope: Transfer) -> None:
+    def note_sent(self, task: SimulatedTask, envelope: Transfer) -> None:
         """Records a send that is over."""
         step, sent_s, end_s = task.step, envelope.sent_s, max(self._env.now, envelope.sent_s)
         self._recorder.span(envelope.source, task.name, "send", None, step, sent_s, end_s, envelope.bytes)
 
-    def receive(self, task: Task, op: Receive) -> Message | Steps:
+    def receive(self, task: SimulatedTask, op: Receive) -> Message | Steps:
         """Returns the oldest message that matches; waits for one, for at most `timeout_s`."""
         check_peer(op, task.me.world)
         if (envelope := self._inboxes[task.me.rank].take(op.source, op.tag)) is None:
@@ -135,7 +135,7 @@ class Mail:
             return self._taken(task, envelope, self._env.now)
         return self._heard(task, envelope, self._env.now)
 
-    def take(self, task: Task, op: Receive) -> Steps:
+    def take(self, task: SimulatedTask, op: Receive) -> Steps:
         """Like `receive`, for a server with threads; returns the message, and the processor time that is left."""
         check_peer(op, task.me.world)
         start_s = self._env.now
@@ -144,12 +144,12 @@ class Mail:
         left_s = yield from self._arrived(task, envelope, start_s)
         return self._heard(task, envelope, start_s), left_s
 
-    def _waited(self, task: Task, op: Receive) -> Steps:
+    def _waited(self, task: SimulatedTask, op: Receive) -> Steps:
         start = self._env.now
         envelope = yield from self._next(task, op)
         return (yield from self._taken(task, envelope, start))
 
-    def _next(self, task: Task, op: Receive) -> Steps:
+    def _next(self, task: SimulatedTask, op: Receive) -> Steps:
         """Waits for the next message that matches."""
         task.blocked = lambda: f"waits to receive from {message_wanted(op)}"
         turn = self._env.event()
@@ -178,7 +178,7 @@ class Mail:
     def _copy_s(self, envelope: Transfer) -> float:
         return self._handling.copy_s(envelope.source, envelope.to, envelope.bytes)
 
-    def _taken(self, task: Task, envelope: Transfer, start: float) -> Steps:
+    def _taken(self, task: SimulatedTask, envelope: Transfer, start: float) -> Steps:
         """Returns the message after its transfer, if it waited for this receive, and the processor time."""
         left_s = yield from self._arrived(task, envelope, start)
         if left_s > 0:
@@ -189,7 +189,7 @@ class Mail:
                 raise
         return self._heard(task, envelope, start)
 
-    def _arrived(self, task: Task, envelope: Transfer, start: float) -> Steps:
+    def _arrived(self, task: SimulatedTask, envelope: Transfer, start: float) -> Steps:
         """Waits for the transfer of a message that waited for this receive; returns the processor time that is left.
 
         The processor time `receive_s` runs from `start`, or from the send if it is later: a wait for the message
@@ -221,7 +221,7 @@ class Mail:
         yield self._network.message(envelope.to, envelope.source, 0)
         yield self._network.message(envelope.source, envelope.to, envelope.bytes)
 
-    def _heard(self, task: Task, envelope: Transfer, start: float) -> Message:
+    def _heard(self, task: SimulatedTask, envelope: Transfer, start: float) -> Message:
         """Records the receive and returns the message."""
         rank, now, size = task.me.rank, self._env.now, envelope.bytes
         self._recorder.span(rank, task.name, "receive", None, task.step, start, now, size, envelope.sent_s)

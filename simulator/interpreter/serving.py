@@ -25,9 +25,9 @@ import simpy
 from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.operations import Op
 from paceline.records.recorder import Recorder
-from paceline.simulator.interpreter.mail import Mail
+from paceline.simulator.interpreter.mail import SimulatedMail
 from paceline.simulator.interpreter.weights_owner import SimulatedWeightsOwner
-from paceline.simulator.kernel.lanes import Steps, Task
+from paceline.simulator.kernel.lanes import SimulatedTask, Steps
 from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.kernel.timing import Timing
 
@@ -50,10 +50,10 @@ class Threads:
         env: simpy.Environment,
         count: int,
         timing: Timing,
-        mail: Mail,
+        mail: SimulatedMail,
         weights_owner: SimulatedWeightsOwner,
         recorder: Recorder,
-        perform: Callable[[Task, Op[Any]], Any],
+        perform: Callable[[SimulatedTask, Op[Any]], Any],
     ) -> None:
         self._env, self._count, self._timing, self._mail = env, count, timing, mail
         self._weights_owner, self._recorder, self._perform = weights_owner, recorder, perform
@@ -67,7 +67,7 @@ class Threads:
         """When the effects of all operations up to here are visible."""
         return max(self._handled_s, self._before_s)
 
-    def perform(self, task: Task, op: Op[Any]) -> Any:
+    def perform(self, task: SimulatedTask, op: Op[Any]) -> Any:
         """Performs an operation of the server's program: returns its answer, or a generator that does."""
         if isinstance(op, ops.Receive):
             return self._receive(task, op)
@@ -86,12 +86,12 @@ class Threads:
         if (left_s := self._until_s - self._env.now) > 0:
             yield self._env.timeout(left_s)
 
-    def _later(self, task: Task, op: Op[Any]) -> Steps:
+    def _later(self, task: SimulatedTask, op: Op[Any]) -> Steps:
         yield from self.finish()
         answer = self._perform(task, op)
         return (yield from answer) if isinstance(answer, GeneratorType) else answer
 
-    def _receive(self, task: Task, op: ops.Receive) -> Steps:
+    def _receive(self, task: SimulatedTask, op: ops.Receive) -> Steps:
         """Waits for a free thread, then for a message."""
         now_s = self._env.now
         if self._until_s > now_s:
@@ -104,12 +104,12 @@ class Threads:
         self._before_s, self._handled_s = self._until_s, self._env.now + copy_s
         return message
 
-    def _charge(self, task: Task, op: ops.Charge) -> None:
+    def _charge(self, task: SimulatedTask, op: ops.Charge) -> None:
         start_s = max(self._handled_s, self._env.now)
         self._handled_s = start_s + self._timing.work_s(task.me.rank, op)
         self._recorder.span(task.me.rank, task.name, "update", None, task.step, start_s, self._handled_s)
 
-    def _send(self, task: Task, op: ops.Send) -> None:
+    def _send(self, task: SimulatedTask, op: ops.Send) -> None:
         """Sends the present value when the handling up to here is over."""
         envelope = self._mail.enclosed(task, op, max(self._until_s, self._env.now))
         if self._until_s <= self._env.now:

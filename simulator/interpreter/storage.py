@@ -25,7 +25,7 @@ import simpy
 
 from paceline.simulator.flows.flow_engine import Flows, Port
 from paceline.simulator.kernel.simpy_events import after, upon
-from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.workloads.reading import Piece
 
 FULL = 1 + 1e-9
@@ -39,7 +39,7 @@ FEW = 0.25
 """fraction of the servers up to which bytes lie on few servers; a single server always counts as few"""
 
 
-class Asked(NamedTuple):
+class BatchRequests(NamedTuple):
     """All requests of a reader for one batch."""
 
     requests: int = 0
@@ -57,7 +57,7 @@ class Asked(NamedTuple):
     """the bytes from each server"""
 
 
-class Reader:
+class StorageReader:
     """The reader of one rank: turns pieces of a file into requests.
 
     Args:
@@ -65,21 +65,21 @@ class Reader:
         record_bytes: bytes of one record.
         node: the rank's node.
 
-    >>> disk = Storage(name="disk", latency_s=0.01, bytes_per_s=1e6, depth=1, read_ahead_bytes=4000)
-    >>> reader = Reader(disk, record_bytes=1000, node=0)
+    >>> disk = StorageModel(name="disk", latency_s=0.01, bytes_per_s=1e6, depth=1, read_ahead_bytes=4000)
+    >>> reader = StorageReader(disk, record_bytes=1000, node=0)
     >>> asked = reader.ask([Piece(0, 6), Piece(6, 3), Piece(100, 1)])
     >>> asked.requests, asked.seeks, asked.bytes, asked.turns
     (3, 2, 10000, 4)
     """
 
-    def __init__(self, storage: Storage, record_bytes: int, node: int) -> None:
+    def __init__(self, storage: StorageModel, record_bytes: int, node: int) -> None:
         self.node, self._storage, self._record_bytes = node, storage, record_bytes
         self._end: int | None = None
         """the record after the last request"""
         self._run = 0
         """bytes since the last seek"""
 
-    def ask(self, pieces: Sequence[Piece]) -> Asked:
+    def ask(self, pieces: Sequence[Piece]) -> BatchRequests:
         """Returns the requests for these pieces, given what was read before."""
         continues = bool(pieces) and pieces[0].first == self._end
         seeks = turns = records = 0
@@ -94,7 +94,9 @@ class Reader:
         transfer_s, servers = self._transfers(pieces, records * self._record_bytes)
         latencies = len(pieces) if self._storage.read_ahead_bytes is None else seeks
         returns = int(continues and latencies < turns)
-        return Asked(len(pieces), seeks, records * self._record_bytes, latencies, turns, returns, transfer_s, servers)
+        return BatchRequests(
+            len(pieces), seeks, records * self._record_bytes, latencies, turns, returns, transfer_s, servers
+        )
 
     def _turns(self, size: int) -> int:
         """Returns how often the head returns for the next `size` bytes: once for every piece of its read-ahead."""
@@ -131,18 +133,18 @@ class Stores:
         nodes: the node of each reader.
     """
 
-    def __init__(self, env: simpy.Environment, storage: Storage, record_bytes: int, nodes: Sequence[int]) -> None:
+    def __init__(self, env: simpy.Environment, storage: StorageModel, record_bytes: int, nodes: Sequence[int]) -> None:
         self._env, self._storage, self._record_bytes = env, storage, record_bytes
         self._on = {node: nodes.count(node) for node in dict.fromkeys(nodes)}
         """number of readers on each node"""
         self._heads = {self._device(node): DiskHead(env) for node in self._on} if storage.one_arm else {}
         self._ports = Ports(env, {} if storage.one_arm else self._capacity())
 
-    def reader(self, node: int) -> Reader:
+    def reader(self, node: int) -> StorageReader:
         """Returns a new reader on this node."""
-        return Reader(self._storage, self._record_bytes, node)
+        return StorageReader(self._storage, self._record_bytes, node)
 
-    def read(self, reader: Reader, asked: Asked, then: Then) -> None:
+    def read(self, reader: StorageReader, asked: BatchRequests, then: Then) -> None:
         """Performs requests.
 
         Args:
@@ -182,20 +184,20 @@ class Stores:
                 capacity[f"server {server} {device}"] = storage.server_bytes_per_s
         return capacity
 
-    def _parts(self, node: int, asked: Asked, seconds: float) -> list[Part]:
+    def _parts(self, node: int, asked: BatchRequests, seconds: float) -> list[PortShare]:
         """Returns the parts of a batch with their ports; a port that has only one reader is left out."""
         device, readers, stripes = self._device(node), self._readers(node), self._storage.stripes
         client = (f"client {node}",) if self._storage.client_bytes_per_s is not None and self._on[node] > 1 else ()
         ports = (*client, f"servers {device}") if readers > 1 else ()
         if ports and stripes > 1 and len(asked.servers) <= max(1, FEW * stripes):
             parts = [
-                Part((*ports, f"server {server} {device}"), nbytes, nbytes / seconds)
+                PortShare((*ports, f"server {server} {device}"), nbytes, nbytes / seconds)
                 for server, nbytes in asked.servers.items()
             ]
         else:
-            parts = [Part(ports, asked.bytes, asked.bytes / seconds)]
+            parts = [PortShare(ports, asked.bytes, asked.bytes / seconds)]
         if self._storage.limited and readers > 1 and asked.latencies:
-            parts.append(Part((f"requests {device}",), asked.latencies, asked.latencies / seconds))
+            parts.append(PortShare((f"requests {device}",), asked.latencies, asked.latencies / seconds))
         return parts
 
 
@@ -208,7 +210,7 @@ class Stores:
 
 
 @dataclass(eq=False, slots=True)
-class Part:
+class PortShare:
     """The part of a batch that passes the same ports.
 
     Args:
@@ -224,7 +226,7 @@ class Part:
 
 @dataclass(eq=False, slots=True)
 class _Batch:
-    parts: Sequence[Part]
+    parts: Sequence[PortShare]
     begun_s: float
     seconds: float
     then: Then
@@ -248,10 +250,10 @@ class Ports:
         self._load = dict.fromkeys(capacity, 0.0)
         """the sum of the paces of all parts at each port"""
         self._users = dict.fromkeys(capacity, 0)
-        self._unshared: dict[Port, dict[Part, _Batch]] = {port: {} for port in capacity}
+        self._unshared: dict[Port, dict[PortShare, _Batch]] = {port: {} for port in capacity}
         """the parts at each port that are not flows"""
 
-    def begin(self, parts: Sequence[Part], seconds: float, then: Then) -> None:
+    def begin(self, parts: Sequence[PortShare], seconds: float, then: Then) -> None:
         """Begins a batch.
 
         Args:
@@ -279,7 +281,7 @@ class Ports:
             for part, its in list(self._unshared[port].items()):
                 self._share(part, its)
 
-    def _share(self, part: Part, batch: _Batch) -> None:
+    def _share(self, part: PortShare, batch: _Batch) -> None:
         """Turns what is left of a part into a flow."""
         left = 1 - (self._env.now - batch.begun_s) / batch.seconds
         if left <= 0:
@@ -298,11 +300,11 @@ class Ports:
                 self._leave(part)
         self._end_one(batch)
 
-    def _part_done(self, part: Part, batch: _Batch) -> None:
+    def _part_done(self, part: PortShare, batch: _Batch) -> None:
         self._leave(part)
         self._end_one(batch)
 
-    def _leave(self, part: Part) -> None:
+    def _leave(self, part: PortShare) -> None:
         for port in part.ports:
             self._users[port] -= 1
             self._load[port] = self._load[port] - part.pace if self._users[port] else 0.0

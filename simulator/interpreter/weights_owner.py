@@ -21,7 +21,7 @@ from paceline.records.learned import Learned
 from paceline.records.recorder import Recorder
 from paceline.records.targets import Goal
 from paceline.records.trace import Drift, LossProbe, Schedule, Snapshot, Trace
-from paceline.simulator.kernel.lanes import Task
+from paceline.simulator.kernel.lanes import SimulatedTask
 
 # * Measurements do not change the simulation: vectors are read and never written, and the clock does not advance.
 # * A probe evaluates the weights being learned just before and just after one update by their owner. There are no
@@ -148,7 +148,7 @@ class SimulatedWeightsOwner(WeightsOwner[Learned]):
         seconds, self._storing_s = self._storing_s, 0.0
         return seconds
 
-    def next(self, task: Task, state: State, now_s: float) -> Step | None:
+    def next(self, task: SimulatedTask, state: State, now_s: float) -> Step | None:
         """Returns the next step of a rank; None if it stops.
 
         Args:

@@ -20,10 +20,10 @@ import simpy
 from paceline.simulator.kernel.simpy_events import after, raise_unheard
 
 
-class Clock(simpy.Environment):
+class VirtualClock(simpy.Environment):
     """Virtual time from 0 on.
 
-    >>> clock = Clock()
+    >>> clock = VirtualClock()
     >>> clock.meanwhile(2.0, lambda: print("passes at", clock.now), lambda: False)
     >>> clock.meanwhile(9.0, lambda: print("never passes"), lambda: False)
     >>> _ = clock.timeout(3.0)

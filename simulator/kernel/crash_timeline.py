@@ -22,7 +22,7 @@ from typing import Literal
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.fast_values import fast_constructor
 from paceline.topologies.faults.slowdowns import FULL_SPEED, Speed
-from paceline.topologies.faults.worker_faults import FAILURES, NODE_FAILURES, Crashes, poisson
+from paceline.topologies.faults.worker_faults import FAILURES, NODE_FAILURES, CrashModel, poisson
 
 Stage = Literal["compute", "redo", "checkpoint", "crash", "recovery", "idle"]
 MOST_CRASHES = 100_000
@@ -42,7 +42,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TimelineState:
     """The state of a worker.
 
     Args:
@@ -66,7 +66,7 @@ class State:
 class Life:
     """The stages of a worker in an interval, its state at the end, and the new work that is left then, in seconds."""
 
-    state: State
+    state: TimelineState
     stretches: tuple[Stretch, ...]
     left_s: float = 0.0
 
@@ -76,7 +76,7 @@ class Life:
 
 
 @dataclass(slots=True)
-class Times:
+class AscendingTimes:
     """Ascending times that are read from an iterator on demand; infinity beyond its end."""
 
     coming: Iterator[float]
@@ -89,12 +89,12 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class CrashTimeline:
     """One worker's crashes, checkpoints and slowdowns.
 
-    >>> crashes = Crashes(recovery_s=2.0, checkpoint_every_s=4.0, checkpoint_cost_s=0.5)
-    >>> once = Timeline(Times(iter([5.0])), crashes)
-    >>> for stretch in once.live(State(), start_s=0.0, work_s=6.0).stretches:
+    >>> crashes = CrashModel(recovery_s=2.0, checkpoint_every_s=4.0, checkpoint_cost_s=0.5)
+    >>> once = CrashTimeline(AscendingTimes(iter([5.0])), crashes)
+    >>> for stretch in once.live(TimelineState(), start_s=0.0, work_s=6.0).stretches:
     ...     print(stretch.stage, stretch.start_s, stretch.end_s)
     compute 0.0 4.0
     checkpoint 4.0 4.5
@@ -107,8 +107,8 @@ class Timeline:
     9.0
     """
 
-    times: Times
-    crashes: Crashes
+    times: AscendingTimes
+    crashes: CrashModel
     speed: Speed = FULL_SPEED
 
     def end_s(self, start_s: float, work_s: float) -> float:
@@ -118,9 +118,9 @@ class Timeline:
             start_s: when the work begins.
             work_s: seconds at full speed.
         """
-        return self.live(State(), start_s, work_s).end_s
+        return self.live(TimelineState(), start_s, work_s).end_s
 
-    def live(self, state: State, start_s: float, work_s: float, until_s: float = math.inf) -> Life:
+    def live(self, state: TimelineState, start_s: float, work_s: float, until_s: float = math.inf) -> Life:
         """Continues until new work is done, and the checkpoint whose period it completes.
 
         Args:
@@ -166,7 +166,7 @@ class Timeline:
 class _Builder:
     """The changing state of a worker."""
 
-    timeline: Timeline
+    timeline: CrashTimeline
     now_s: float
     reached_s: float
     kept_s: float
@@ -177,8 +177,8 @@ class _Builder:
     stretches: list[Stretch] = field(default_factory=list)
 
     @property
-    def state(self) -> State:
-        return State(self.now_s, self.reached_s, self.kept_s, self.up_s, self.crashes, self.written_s)
+    def state(self) -> TimelineState:
+        return TimelineState(self.now_s, self.reached_s, self.kept_s, self.up_s, self.crashes, self.written_s)
 
     def task(self, start_s: float) -> tuple[Stage, float, float] | None:
         """Returns the next stage, its work in seconds at full speed, and when it ends without a crash."""
@@ -227,7 +227,7 @@ class _Builder:
         self.crashes += 1
 
 
-def timeline_of(crashes: Crashes, speed: Speed, *, rank: int, node: int, nodes: int, seed: int) -> Timeline:
+def timeline_of(crashes: CrashModel, speed: Speed, *, rank: int, node: int, nodes: int, seed: int) -> CrashTimeline:
     """Returns the timeline of a worker.
 
     Args:
@@ -246,13 +246,13 @@ def timeline_of(crashes: Crashes, speed: Speed, *, rank: int, node: int, nodes: 
         coming.append(poisson(crashes.mtbf_s, seed, FAILURES, rank))
     if crashes.node_mtbf_s is not None:
         coming.append(poisson(crashes.node_mtbf_s, seed, NODE_FAILURES, node))
-    return Timeline(Times(heapq.merge(*coming)), crashes, speed)
+    return CrashTimeline(AscendingTimes(heapq.merge(*coming)), crashes, speed)
 
 
-def undisturbed() -> Timeline:
+def undisturbed() -> CrashTimeline:
     """Returns the timeline of a worker that never crashes and is never slowed down.
 
     >>> undisturbed().end_s(start_s=1.0, work_s=2.0)
     3.0
     """
-    return Timeline(Times(iter(())), Crashes())
+    return CrashTimeline(AscendingTimes(iter(())), CrashModel())

@@ -33,18 +33,18 @@ class Mutex:
     """A lock that one task holds at a time; others wait in a queue, first come, first served."""
 
     def __init__(self, env: simpy.Environment) -> None:
-        self.holder: Task | None = None
+        self.holder: SimulatedTask | None = None
         self._env = env
-        self._queue: deque[tuple[Task, simpy.Event]] = deque()
+        self._queue: deque[tuple[SimulatedTask, simpy.Event]] = deque()
 
-    def take(self, task: Task) -> bool:
+    def take(self, task: SimulatedTask) -> bool:
         """Takes the lock if it is free; returns whether it did."""
         if self.holder is None:
             self.holder = task
             return True
         return False
 
-    def acquire(self, task: Task, what: str) -> Steps:
+    def acquire(self, task: SimulatedTask, what: str) -> Steps:
         """Takes the lock, and waits for it if necessary; `what` names it in messages."""
         if self.take(task):
             return
@@ -69,7 +69,7 @@ class Mutex:
 
 
 @dataclass(eq=False, slots=True)
-class Station:
+class RankStation:
     """The state that all tasks of a rank share: its device, its handles, the names of its lanes."""
 
     me: RankContext
@@ -91,10 +91,10 @@ class Station:
 
 
 @dataclass(eq=False, slots=True)
-class Task:
+class SimulatedTask:
     """One concurrent activity of one rank: a program or a single operation."""
 
-    station: Station
+    station: RankStation
     me: RankContext
     """that of its station, which every operation reads"""
     name: str

@@ -64,7 +64,7 @@ def happen(event: simpy.Event) -> None:
         callback(event)
 
 
-class Activity(simpy.Process):
+class EagerProcess(simpy.Process):
     """A process that begins at once, and whose end is an event only if something waits for it.
 
     A SimPy process takes two entries of the queue besides its own events: one before it begins, and one at its end.

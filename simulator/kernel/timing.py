@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.kernel.crash_timeline import Timeline
+from paceline.simulator.kernel.crash_timeline import CrashTimeline
 
 
 class Timing(Protocol):
@@ -55,7 +55,7 @@ class Timing(Protocol):
         """
         ...
 
-    def timeline(self, rank: Rank) -> Timeline | None:
+    def timeline(self, rank: Rank) -> CrashTimeline | None:
         """Returns the slowdowns and crashes of a rank on the run's own clock; None if it has none."""
         ...
 

@@ -22,7 +22,7 @@ from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.values import Null, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.kernel.simpy_events import after, happen, upon
 from paceline.simulator.network.gloo import WORD_BYTES, ProcessGroups
 from paceline.simulator.network.network import MeasuredNetwork
@@ -105,7 +105,7 @@ class EmulatedNetwork:
         self._here.attach(env)
         self._carrier = Carrier(env, self._lines, self._emulation.packet_bytes, self._leg_s)
         self._groups = ProcessGroups(env, self._carrier.carry, self._emulation.start_s)
-        self._inboxes = defaultdict[Rank, Inbox](Inbox)
+        self._inboxes = defaultdict[Rank, PostedReceive](PostedReceive)
 
     def standing(self) -> list[str]:
         return []
@@ -132,7 +132,7 @@ class EmulatedNetwork:
         carry(source, to, WORD_BYTES, lambda: inbox.add(take))
         return arrival
 
-    def _through(self, source: Rank, to: Rank, nbytes: int, inbox: Inbox) -> simpy.Event:
+    def _through(self, source: Rank, to: Rank, nbytes: int, inbox: PostedReceive) -> simpy.Event:
         """Sends by gloo inside a host: a wait for the receiver, and the measured time."""
         arrival = self._env.event()
 
@@ -199,7 +199,7 @@ class Carrier:
 
 
 @dataclass(slots=True)
-class Inbox:
+class PostedReceive:
     """The posted receive of a rank: it receives one message at a time, in the order of their announcements."""
 
     waiting: deque[Callable[[], None]]
@@ -249,7 +249,7 @@ def all_reduce_s(plan: Plan, emulation: EmulationCosts, lines: Lines, leads_s: S
         lines: the emulated lines.
         leads_s: for each member, how long before the last one it enters, seconds.
     """
-    clock, group = Clock(), plan.job.team[0].workers
+    clock, group = VirtualClock(), plan.job.team[0].workers
     groups = ProcessGroups(clock, Carrier(clock, lines, emulation.packet_bytes, 0.0).carry)
     item_bytes = int(plan.job.learner.initial().nbytes) // plan.job.learner.layout.size
     op = AllReduce(value=Null(emulation.few_bytes // item_bytes, item_bytes), group=group, key="few")

@@ -140,7 +140,7 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GlooMember:
     """One rank's part in a collective of p members."""
 
     pairs: Pairs
@@ -285,7 +285,7 @@ class ProcessGroups:
             pairs, inside = self._under_way.setdefault(
                 key, (Pairs(self._env, op.group, self._carry), set(op.group.ranks))
             )
-            yield from Member(pairs, op.group.ranks.index(rank), len(op.group)).program(op)
+            yield from GlooMember(pairs, op.group.ranks.index(rank), len(op.group)).program(op)
             inside.remove(rank)
             if not inside:
                 del self._under_way[key]

@@ -21,7 +21,7 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.shared_processor import Kind, Law, SharedProcessor, fair_share
-from paceline.simulator.network.network import ByMember, Network
+from paceline.simulator.network.network import ByMember, NetworkModel
 
 WHOLE = fair_share(1.0)
 """the law of a device of which demands are shares"""
@@ -101,7 +101,7 @@ class InterferingNetwork:
         processors: the processors of the ranks.
     """
 
-    def __init__(self, network: Network, processors: Processors) -> None:
+    def __init__(self, network: NetworkModel, processors: Processors) -> None:
         self._network, self._processors = network, processors
         self._by_member = network if isinstance(network, ByMember) else None
         self._turns: Counter[tuple[Rank, Group, str]] = Counter()

@@ -30,12 +30,12 @@ from paceline.simulator.collectives.tuning import Tuner, transport_of
 from paceline.simulator.flows.fabric import GraphFabric, host_buffers
 from paceline.simulator.flows.flow_engine import Flows, Port
 from paceline.simulator.flows.path_tables import Path
-from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.kernel.lanes import Steps
-from paceline.simulator.kernel.simpy_events import Activity, after, come, upon
+from paceline.simulator.kernel.simpy_events import EagerProcess, after, come, upon
 from paceline.simulator.network.outages import Outages, VaryingLinks
 from paceline.topologies.catalogue.libraries import LATEST, LIBRARIES
-from paceline.topologies.cluster import Cluster
+from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.faults.link_faults import changes
 from paceline.topologies.graphs.routing import Rule
 
@@ -47,7 +47,7 @@ NOWHERE = Path((), 0.0)
 """the path of a message that has not started"""
 
 
-class Network(Protocol):
+class NetworkModel(Protocol):
     """The interface between the interpreter and a network."""
 
     def attach(self, env: simpy.Environment) -> None:
@@ -190,7 +190,7 @@ class NoCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InMemory:
+class InMemoryCosts:
     """The costs of communication through memory that ranks share.
 
     Args:
@@ -216,7 +216,9 @@ class MeasuredNetwork:
         memory: the costs of communication through shared memory; None if there is none.
     """
 
-    def __init__(self, collective_s: Cost, message_s: Callable[[int], float], memory: InMemory | None = None) -> None:
+    def __init__(
+        self, collective_s: Cost, message_s: Callable[[int], float], memory: InMemoryCosts | None = None
+    ) -> None:
         self._collective_s, self._message_s, self._memory = collective_s, message_s, memory
 
     def attach(self, env: simpy.Environment) -> None:
@@ -276,7 +278,7 @@ class ClusterNetwork:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterModel,
         collective: str = "auto",
         routing: Rule = "auto",
         library: str = "plain",
@@ -309,10 +311,10 @@ class ClusterNetwork:
         self._sending, self._receiving = Served(), Served()
         self._outages: Outages | None = None
         if self._changes:
-            assert isinstance(env, Clock), "link faults need a clock with background callbacks"
+            assert isinstance(env, VirtualClock), "link faults need a clock with background callbacks"
             self._outages = Outages(env, self._changes, self.fabric, self._flows, self._contention, self.tuner, traffic)
         if self.cluster.graph.varying:
-            assert isinstance(env, Clock), "links that vary need a clock with background callbacks"
+            assert isinstance(env, VirtualClock), "links that vary need a clock with background callbacks"
             varying.run(env, self._flows, self._contention, self._awaits_repair)
 
     def _carry(self, source: Rank, to: Rank, nbytes: float, path: Path) -> simpy.Event:
@@ -414,7 +416,7 @@ class ClusterNetwork:
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
         before = self._queues.get((op.group, stream))
-        done = self._queues[op.group, stream] = Activity(self._env, self._perform(before, op, nbytes))
+        done = self._queues[op.group, stream] = EagerProcess(self._env, self._perform(before, op, nbytes))
         return done
 
     def _perform(self, before: simpy.Event | None, op: Collective, nbytes: int) -> Steps:

@@ -39,7 +39,7 @@ LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Copying:
+class MemoryAccess:
     """The flows of one access."""
 
     network: ClusterNetwork
@@ -80,7 +80,7 @@ class NodeMemory:
         self._network, self._routes = network, cache(self._found)
         self._to_device = cache(self._device_path)
 
-    def begin(self, rank: Rank, action: Action, nbytes: int) -> Copying | None:
+    def begin(self, rank: Rank, action: Action, nbytes: int) -> MemoryAccess | None:
         """Begins an access.
 
         Args:
@@ -106,7 +106,7 @@ class NodeMemory:
         if to_host and action != "read":
             flows.append(((*to_host, *direct), nbytes, float("inf")))
         begun = [(self._network.copy(ports, size, limit), size) for ports, size, limit in flows]
-        return Copying(self._network, begun)
+        return MemoryAccess(self._network, begun)
 
     @property
     def network(self) -> ClusterNetwork:

@@ -24,12 +24,12 @@ from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, both_ways
 from paceline.simulator.flows.flow_engine import Flows, Port
 from paceline.simulator.flows.path_tables import Path
-from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.topologies.faults.link_faults import Change
 from paceline.topologies.graphs.graph import Ends
 from paceline.topologies.graphs.routing import port
-from paceline.topologies.graphs.variation import Factors, Variation
+from paceline.topologies.graphs.variation import Factors, VariationModel
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Outages:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: VirtualClock,
         changes: Iterable[Change],
         fabric: GraphFabric,
         flows: Flows,
@@ -199,7 +199,7 @@ class VaryingLinks:
         seed: the seed of the run.
     """
 
-    def __init__(self, fabric: GraphFabric, links: Mapping[Ends, Variation], seed: int) -> None:
+    def __init__(self, fabric: GraphFabric, links: Mapping[Ends, VariationModel], seed: int) -> None:
         self._fabric = fabric
         together: dict[float, Together] = {}
         for ends, variation in links.items():
@@ -209,7 +209,7 @@ class VaryingLinks:
         for alike in self._together:
             self._draw(alike)
 
-    def run(self, clock: Clock, flows: Flows, contention: Contention, wanted: Callable[[], bool]) -> None:
+    def run(self, clock: VirtualClock, flows: Flows, contention: Contention, wanted: Callable[[], bool]) -> None:
         """Starts the redraws.
 
         Args:

@@ -32,7 +32,7 @@ from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.emulated import EmulatedNetwork
 from paceline.simulator.network.interference import NO_DEMAND, Demand, Processors
 from paceline.simulator.network.linked_hosts import LinkedHosts
-from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
+from paceline.simulator.network.network import ClusterNetwork, InMemoryCosts, MeasuredNetwork, NetworkModel, NoCost
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.topologies.catalogue.device_names import named
@@ -40,7 +40,7 @@ from paceline.topologies.catalogue.gradient_times import shared_cores
 from paceline.topologies.catalogue.interference import NOTHING, Taken, taken
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.machine_profile import Consulted, Handled, MeasuredCosts, Profile, caution
-from paceline.topologies.cluster import Cluster, Node
+from paceline.topologies.cluster import ClusterModel, Node
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.routing import port
 
@@ -64,7 +64,7 @@ class CostModel:
 
     job: Job
     timing: Timing
-    network: Network
+    network: NetworkModel
     hosts: HostCosts
     links: ClusterNetwork | None = None
     not_counted: str = ""
@@ -160,12 +160,12 @@ NO_LINKS = "messages take no time in this run, so they take no links"
 
 def _measured_network(
     plan: Plan, costs: MeasuredCosts, asked: Consulted, between: Profile | None
-) -> tuple[Network, Callable[[], list[str]]]:
+) -> tuple[NetworkModel, Callable[[], list[str]]]:
     """Returns the network of a measured machine: inside a host as measured, between hosts as `costs` says.
 
     The function returns, after the run, sentences on operations that were not measured.
     """
-    memory = InMemory(
+    memory = InMemoryCosts(
         collective_s=partial(asked.collective_s, inside=True),
         holds=plan.inside,
         message_s=partial(asked.message_s, inside=True),
@@ -493,7 +493,7 @@ def taken_of(plan: Plan, node: Node) -> Taken:
     return taken(spec, LIBRARIES[plan.wiring.library], collective_bytes_per_s(plan.cluster, node))
 
 
-def collective_bytes_per_s(cluster: Cluster, node: Node) -> float:
+def collective_bytes_per_s(cluster: ClusterModel, node: Node) -> float:
     """Returns the bandwidth for which a library sets up the collectives of a device.
 
     Within one node this is that of the device's own fastest links; with several nodes, at most that of all NICs of the

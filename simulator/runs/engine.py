@@ -20,7 +20,7 @@ from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.timing import Timing
-from paceline.simulator.network.network import Network
+from paceline.simulator.network.network import NetworkModel
 
 Engine = Literal["auto", "events", "cohort"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -34,7 +34,7 @@ slower if batches are copied, because loading compiled code takes about 0.3 s"""
 def run_job(
     job: Job,
     timing: Timing,
-    network: Network,
+    network: NetworkModel,
     schedule: Schedule,
     progress: Progress | None = None,
     hosts: HostCosts = NO_COSTS,

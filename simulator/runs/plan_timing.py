@@ -13,10 +13,10 @@ from paceline.algorithms.core.traffic import COMBINE
 from paceline.algorithms.core.values import Rank
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cells import PASSES
-from paceline.simulator.kernel.crash_timeline import Timeline, timeline_of
+from paceline.simulator.kernel.crash_timeline import CrashTimeline, timeline_of
 from paceline.topologies.catalogue.machine_profile import Profile
 from paceline.topologies.faults.jitter_blocks import Factors, JitterBlocks
-from paceline.topologies.faults.worker_faults import Crashes
+from paceline.topologies.faults.worker_faults import CrashModel
 
 LINE_BYTES = 64
 """bytes of a line of a processor's cache"""
@@ -61,12 +61,12 @@ class PlanTiming:
             return times.layer_shares()
         return self.plan.layer_shares()
 
-    def timeline(self, rank: Rank) -> Timeline | None:
+    def timeline(self, rank: Rank) -> CrashTimeline | None:
         cluster, seed = self.plan.cluster, self.plan.seed
         if rank >= cluster.workers or not cluster.faults.shows:
             return None
         node, nodes = cluster.node_of(rank), len(cluster.nodes)
-        crashes = cluster.faults.crashes or Crashes()
+        crashes = cluster.faults.crashes or CrashModel()
         return timeline_of(crashes, self.plan.speed_of(rank), rank=int(rank), node=node, nodes=nodes, seed=seed)
 
     def work_s(self, rank: Rank, op: Charge) -> float:

@@ -86,7 +86,7 @@ def shortened(plan: Plan, length: Length) -> Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MeasuredWindow:
     """The evaluated part of a worker's time: whole steps, and whole periods if there are any."""
 
     start_s: float
@@ -98,7 +98,7 @@ class Window:
         return self.start_s <= time_s < self.end_s
 
 
-def windows_of(trace: Trace, workers: int, length: Length) -> dict[Rank, Window]:
+def windows_of(trace: Trace, workers: int, length: Length) -> dict[Rank, MeasuredWindow]:
     """Returns the window of each worker: from the start of one gradient to the start of another.
 
     Args:
@@ -120,11 +120,11 @@ def windows_of(trace: Trace, workers: int, length: Length) -> dict[Rank, Window]
             first, count = 0, len(began_s) - 1
         count = count // period * period or count
         if count > 0:
-            windows[rank] = Window(began_s[first], began_s[first + count], count)
+            windows[rank] = MeasuredWindow(began_s[first], began_s[first + count], count)
     return windows
 
 
-def mean_of(windows: Mapping[Rank, Window]) -> float:
+def mean_of(windows: Mapping[Rank, MeasuredWindow]) -> float:
     """Returns the mean time between the starts of successive gradients of a worker; NaN without windows."""
     steps = sum(window.steps for window in windows.values())
     return sum(window.end_s - window.start_s for window in windows.values()) / steps if steps else math.nan

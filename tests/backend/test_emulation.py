@@ -22,7 +22,7 @@ import yaml
 from paceline.backend.emulation.emulated_hosts import LinkBytes
 from paceline.backend.emulation.forwarder import Forwarder, forwarded
 from paceline.backend.posix.network_namespaces import NoHosts
-from paceline.topologies.packet_lines import Line, Lines
+from paceline.topologies.packet_lines import Lines, PacketLine
 from tests.backend.test_hosts import LACKING, end, gone, left_alone  # noqa: F401  # a fixture
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ RATE, LATENCY_S = 5e6, 0.01
 
 def ring(count: int, rate: float = RATE, latency_s: float = LATENCY_S) -> Lines:
     """Hosts in a ring of lines that go one way round."""
-    lines = tuple(Line(f"{one}>{(one + 1) % count}", rate, latency_s) for one in range(count))
+    lines = tuple(PacketLine(f"{one}>{(one + 1) % count}", rate, latency_s) for one in range(count))
     routes = {
         (source, to): tuple((source + hop) % count for hop in range((to - source) % count))
         for source in range(count)

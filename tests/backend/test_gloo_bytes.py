@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import FileStore
 from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Null, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.network.gloo import ProcessGroups
 from paceline.topologies.catalogue.libraries import GLOO_SEGMENT_BYTES
@@ -61,7 +61,7 @@ def operations(p: int) -> list[Collective]:
 
 def modelled(op: Collective) -> Bytes:
     """What the model has the members send."""
-    clock, sent = Clock(), Bytes()
+    clock, sent = VirtualClock(), Bytes()
 
     def carry(source: Rank, to: Rank, nbytes: int, then: Callable[[], None]) -> None:
         sent[int(source), int(to)] += nbytes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
+from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemorySgd
 from tests.backend.jobs import Steps, run_for_real
 from tests.support import Bowl, job_of
 
@@ -48,7 +48,7 @@ def test_the_weights_are_the_start_less_the_steps_up_to_what_is_lost(lock: bool,
 
 @BOTH
 @pytest.mark.parametrize("lock", [False, True])
-def test_everybody_ends_with_what_the_memory_holds(method: type[SharedMemory], lock: bool) -> None:
+def test_everybody_ends_with_what_the_memory_holds(method: type[SharedMemorySgd], lock: bool) -> None:
     job = job_of(method(lock=lock), nodes=ONE_NODE, steps=20)
     trace = run_for_real(job)
     assert sum(state.step for state in trace.states.values()) == len(trace.updates) == 20
@@ -61,7 +61,7 @@ def test_everybody_ends_with_what_the_memory_holds(method: type[SharedMemory], l
 
 
 @BOTH
-def test_with_unlike_speeds_the_steps_are_the_budgets_all_together(method: type[SharedMemory]) -> None:
+def test_with_unlike_speeds_the_steps_are_the_budgets_all_together(method: type[SharedMemorySgd]) -> None:
     """Rank 3 needs ten times as long as rank 0."""
     job = job_of(method(), nodes=ONE_NODE, steps=60)
     trace = run_for_real(job, pace=Steps((0.002, 0.003, 0.005, 0.02)))

@@ -10,7 +10,7 @@ import pytest
 from paceline.workloads import build
 from paceline.workloads.convert_dataset import convert, find_source
 from paceline.workloads.models.threads import torch_threads
-from paceline.workloads.reading import Reading, Strategy
+from paceline.workloads.reading import ReadingSettings, Strategy
 from tests import datasets
 from tests.backend.jobs import job_with, plain
 from tests.backend.test_differential import INTERPRETERS, TOLERANCE, Noting
@@ -49,7 +49,7 @@ def test_record_files_are_learned_from_as_the_same_samples_in_memory(strategy: S
     folder = datasets.mnist(tmp_path / "mnist", train=60, test=10)
     (tmp_path / "records").mkdir()
     convert(find_source("mnist", str(folder), None), tmp_path / "records", seed=None)
-    reading = Reading(strategy=strategy, buffer=4)
+    reading = ReadingSettings(strategy=strategy, buffer=4)
     weights = []
     for data, place in (("mnist", folder), ("records", tmp_path / "records")):
         learner = build("lenet", dataset=data, data_dir=str(place), seed=3, reading=reading)

@@ -34,7 +34,7 @@ from paceline.simulator.runs.run import simulate
 from paceline.topologies.catalogue.storage_devices import STORAGE
 from paceline.workloads import build
 from paceline.workloads.convert_dataset import convert, find_source
-from paceline.workloads.reading import Held, Reading, Strategy
+from paceline.workloads.reading import Held, ReadingSettings, Strategy
 from paceline.workloads.reading.folder import TRAIN
 from tests.backend.jobs import Started, job_with, plain, run_for_real, wait_for_ranks
 from tests.backend.test_balance import PerSample
@@ -56,11 +56,11 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def reading(strategy: Strategy, prefetch: int) -> Reading:
-    return Reading(strategy=strategy, buffer=48, prefetch=prefetch)
+def reading(strategy: Strategy, prefetch: int) -> ReadingSettings:
+    return ReadingSettings(strategy=strategy, buffer=48, prefetch=prefetch)
 
 
-def learner_of(how: Reading, digits: Path) -> Any:
+def learner_of(how: ReadingSettings, digits: Path) -> Any:
     return build(
         "digits-mlp",
         dataset="records",
@@ -88,7 +88,7 @@ def simulated(job: Job, prefetch: int) -> Trace:
     return simulate_job(job, timing, network, Schedule(every=5), hosts=HostCosts(supply=supply))
 
 
-def asked_for(how: Reading, worker: int) -> Reads:
+def asked_for(how: ReadingSettings, worker: int) -> Reads:
     """Returns the requests of a worker's steps, one after the other."""
     order, held, asked = how.order(1437, 3), Held(), []
     for index in range(STEPS):

@@ -21,7 +21,7 @@ import pytest
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.job import Death
+from paceline.algorithms.core.job import PlannedDeath
 from paceline.algorithms.core.values import Group, Rank, Samples
 from paceline.algorithms.runtime.mail import Envelope
 from paceline.backend.local.launch import RankFailed
@@ -202,7 +202,7 @@ def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: s
 @pytest.mark.parametrize("name", ["sync-sgd", "k-sync", "diloco"])
 def test_a_death_of_the_job_has_the_outcome_of_its_simulation(name: str) -> None:
     method = built(name)
-    job = replace(job_of(method, 4, nodes=nodes_for(method), steps=30), deaths=(Death(Rank(2), step=7),))
+    job = replace(job_of(method, 4, nodes=nodes_for(method), steps=30), deaths=(PlannedDeath(Rank(2), step=7),))
     predicted = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=math.inf))
     if job.spare:
         trace = run_for_real(job)

@@ -16,7 +16,7 @@ from paceline.simulator.flows.fabric import GraphFabric
 from paceline.topologies.catalogue.charge_rates import device_rates, host_rates
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.catalogue.libraries import LIBRARIES
-from paceline.topologies.cluster import Cluster
+from paceline.topologies.cluster import ClusterModel
 from paceline.workloads import find_model
 
 BYTES = 4 * find_model("mlp").parameters
@@ -128,7 +128,7 @@ def test_devices_without_a_bandwidth_are_free_and_the_run_says_so() -> None:
 # --- rates ------------------------------------------------------------------------------------------------------------
 
 
-def cluster(*nodes: Any, **more: Any) -> Cluster:
+def cluster(*nodes: Any, **more: Any) -> ClusterModel:
     return load(scenario("sync-sgd", nodes=list(nodes), **more)).plans()[0].cluster
 
 
@@ -170,7 +170,7 @@ def test_a_core_is_slower_outside_its_cache() -> None:
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
-def gamma(cluster: Cluster, library: str, nbytes: float = 1e9) -> float:
+def gamma(cluster: ClusterModel, library: str, nbytes: float = 1e9) -> float:
     ranks = [Rank(rank) for rank in range(cluster.workers)]
     return GraphFabric(cluster).reduce_cost(ranks, nbytes, LIBRARIES[library])
 

@@ -17,12 +17,12 @@ from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network
-from paceline.topologies.catalogue.device import Device
-from paceline.topologies.cluster import Cluster, Node, sites
+from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, NetworkModel
+from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.cluster import ClusterModel, Node, sites
 from paceline.topologies.graphs.gpu_machines import at, dgx1, dual_root_pcie, joined, pcie_tree
 from paceline.topologies.graphs.graph import Graph
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from tests.support import FixedTiming, job_of
 
 FAMILY: list[Any] = [Easgd(), SyncEasgd1(), SyncEasgd2(), SyncEasgd3()]
@@ -61,7 +61,7 @@ class Sized(OneByOne):
 
 
 def round_s(
-    method: Any, network: Network, workers: int, *, sizes: Sequence[int] = (LENET,), rounds: int = 3, **times: Any
+    method: Any, network: NetworkModel, workers: int, *, sizes: Sequence[int] = (LENET,), rounds: int = 3, **times: Any
 ) -> float:
     """Returns the seconds in which every worker takes one more step, without the first round and the stop."""
     ends = []
@@ -124,20 +124,20 @@ def test_packing_saves_a_latency_for_each_other_layer(alpha_s: float, sizes: lis
 # --- on graphs --------------------------------------------------------------------------------------------------------
 
 
-def node_of(graph: Graph, workers: int) -> Cluster:
+def node_of(graph: Graph, workers: int) -> ClusterModel:
     """One machine; its local link is not used, because every worker has its own vertex."""
-    device = Device(name="gpu", overhead_s=1.0, per_sample_s=0.0)
+    device = DeviceModel(name="gpu", overhead_s=1.0, per_sample_s=0.0)
     (site,) = sites(graph)
-    local = Link(name="none", latency_s=0.0, bytes_per_s=1e12, provenance="a test's own")
+    local = LinkModel(name="none", latency_s=0.0, bytes_per_s=1e12, provenance="a test's own")
     node = Node(name="n", device=device, seats=site.seats[:workers], host=site.host, intra_node_link=local)
-    return Cluster(nodes=(node,), graph=graph)
+    return ClusterModel(nodes=(node,), graph=graph)
 
 
-def three_gpus(host_s: float, gpu_s: float) -> Cluster:
+def three_gpus(host_s: float, gpu_s: float) -> ClusterModel:
     """A host with a link to each of three GPUs, which have links to each other."""
 
-    def link(name: str, seconds: float) -> Link:
-        return Link(name=name, latency_s=seconds, bytes_per_s=1e6 / seconds, provenance="a test's own")
+    def link(name: str, seconds: float) -> LinkModel:
+        return LinkModel(name=name, latency_s=seconds, bytes_per_s=1e6 / seconds, provenance="a test's own")
 
     names = ["gpu0", "gpu1", "gpu2"]
     wires = [joined("cpu0", name, link("host", host_s)) for name in names]

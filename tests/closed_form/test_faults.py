@@ -13,10 +13,10 @@ from paceline.records.summary import shares
 from paceline.records.tables import assemble
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.kernel.crash_timeline import State, Timeline, Times, timeline_of
+from paceline.simulator.kernel.crash_timeline import AscendingTimes, CrashTimeline, TimelineState, timeline_of
 from paceline.simulator.network.network import NoCost
 from paceline.topologies.faults.slowdowns import FULL_SPEED, speed_of
-from paceline.topologies.faults.worker_faults import Crashes, Place, Slowdown
+from paceline.topologies.faults.worker_faults import CrashModel, FaultPlace, SlowdownModel
 from tests.support import FixedTiming, job_of
 from tests.thorough import sampled
 
@@ -36,15 +36,15 @@ def deviation_s(every_s: float, cost_s: float, mtbf_s: float) -> float:
     return mtbf_s * math.sqrt(math.expm1(2 * x) - 2 * x * math.exp(x))
 
 
-def timeline(crashes: Crashes, rank: int = 0) -> Timeline:
+def timeline(crashes: CrashModel, rank: int = 0) -> CrashTimeline:
     return timeline_of(crashes, FULL_SPEED, rank=rank, node=rank, nodes=64, seed=5)
 
 
 @cache
 def segments(every_s: float, recovery_s: float = 0.0) -> np.ndarray:
     """Returns the times between checkpoints of one worker; they are independent and equally distributed."""
-    crashes = Crashes(mtbf_s=MTBF_S, recovery_s=recovery_s, checkpoint_every_s=every_s, checkpoint_cost_s=COST_S)
-    alone, state, ends = timeline(crashes), State(), [0.0]
+    crashes = CrashModel(mtbf_s=MTBF_S, recovery_s=recovery_s, checkpoint_every_s=every_s, checkpoint_cost_s=COST_S)
+    alone, state, ends = timeline(crashes), TimelineState(), [0.0]
     for _ in range(SEGMENTS):
         state = alone.live(state, state.now_s, every_s).state
         ends.append(state.now_s)
@@ -85,7 +85,7 @@ def test_recovery_begins_again_with_every_crash(recovery_s: float) -> None:
 
 @pytest.mark.parametrize("workers", sampled([1, 4, 64], [1, 4]))
 def test_the_first_crash_of_n_workers_comes_n_times_sooner_p6(workers: int) -> None:
-    tries, crashes = 1000, Crashes(mtbf_s=MTBF_S)
+    tries, crashes = 1000, CrashModel(mtbf_s=MTBF_S)
     first_s = [
         min(
             timeline_of(crashes, FULL_SPEED, rank=rank, node=rank, nodes=workers, seed=seed).times[0]
@@ -97,7 +97,7 @@ def test_the_first_crash_of_n_workers_comes_n_times_sooner_p6(workers: int) -> N
     assert np.mean(first_s) == pytest.approx(expected_s, abs=3 * expected_s / math.sqrt(tries))
 
 
-def synchronous(workers: int, steps: int, step_s: float, crashes: Crashes) -> Trace:
+def synchronous(workers: int, steps: int, step_s: float, crashes: CrashModel) -> Trace:
     timing = FixedTiming(compute=step_s, faults=lambda rank: timeline(crashes, rank))
     return simulate_job(job_of(SyncSgd(), workers, steps=steps), timing, NoCost(), Schedule(10**9))
 
@@ -111,7 +111,7 @@ def test_synchronous_workers_are_one_machine_that_crashes_n_times_as_often() -> 
     """
     workers, mtbf_s, per_segment, step_s, count = 8, 200.0, 10, 1.0, 500
     every_s, together_s = per_segment * step_s, mtbf_s / workers
-    crashes = Crashes(mtbf_s=mtbf_s, checkpoint_every_s=every_s, checkpoint_cost_s=COST_S)
+    crashes = CrashModel(mtbf_s=mtbf_s, checkpoint_every_s=every_s, checkpoint_cost_s=COST_S)
     trace = synchronous(workers, per_segment * count, step_s, crashes)
     expected = slowdown(every_s, COST_S, together_s)
     error = deviation_s(every_s, COST_S, together_s) / math.sqrt(count) / every_s
@@ -132,8 +132,8 @@ def test_one_worker_alone_on_paper() -> None:
 
     0–1, 1–2, checkpoint –2.5, 2.5–3.2 crash –4.2, 0.7 s again –4.9, the rest –5.2, 5.2–6.2, checkpoint –6.7.
     """
-    crashes = Crashes(recovery_s=1.0, checkpoint_every_s=2.0, checkpoint_cost_s=0.5)
-    once = Timeline(times=timeline_at(3.2), crashes=crashes)
+    crashes = CrashModel(recovery_s=1.0, checkpoint_every_s=2.0, checkpoint_cost_s=0.5)
+    once = CrashTimeline(times=timeline_at(3.2), crashes=crashes)
     timing = FixedTiming(compute=1.0, faults=lambda _: once)
     trace = simulate_job(job_of(SequentialSgd(), 1, steps=4), timing, NoCost(), Schedule(10**9))
     assert trace.wall_s == pytest.approx(6.7)
@@ -157,25 +157,25 @@ def test_one_worker_alone_on_paper() -> None:
     assert found["wait"] == pytest.approx(2.0 / 6.7)
 
 
-def timeline_at(*times_s: float) -> Times:
-    return Times(iter(times_s))
+def timeline_at(*times_s: float) -> AscendingTimes:
+    return AscendingTimes(iter(times_s))
 
 
 def test_a_checkpoint_that_a_crash_interrupts_is_written_from_its_beginning() -> None:
     """Compute to 2 s, write until the crash at 2.3 s, recover to 3.3 s, compute again to 5.3 s, write for 0.5 s."""
-    crashes = Crashes(recovery_s=1.0, checkpoint_every_s=2.0, checkpoint_cost_s=0.5)
-    assert Timeline(timeline_at(2.3), crashes).end_s(start_s=0.0, work_s=2.0) == pytest.approx(5.8)
+    crashes = CrashModel(recovery_s=1.0, checkpoint_every_s=2.0, checkpoint_cost_s=0.5)
+    assert CrashTimeline(timeline_at(2.3), crashes).end_s(start_s=0.0, work_s=2.0) == pytest.approx(5.8)
 
 
 def test_lost_work_is_repeated_at_the_speed_of_that_moment() -> None:
     """A crash at 2 s loses 2 s; from 3 s on the device has half its speed, so they take 4 s, the last one 2 s."""
-    slow = Slowdown(place=Place(), factor=2.0, at_s=3.0, lasts_s=100.0)
+    slow = SlowdownModel(place=FaultPlace(), factor=2.0, at_s=3.0, lasts_s=100.0)
     speed = speed_of([slow], rank=0, node=0, nodes=1, seed=0)
-    assert Timeline(timeline_at(2.0), Crashes(recovery_s=1.0), speed).end_s(0.0, 3.0) == pytest.approx(9.0)
+    assert CrashTimeline(timeline_at(2.0), CrashModel(recovery_s=1.0), speed).end_s(0.0, 3.0) == pytest.approx(9.0)
 
 
 def test_a_failing_node_stops_all_its_workers_at_once() -> None:
-    crashes = Crashes(node_mtbf_s=MTBF_S)
+    crashes = CrashModel(node_mtbf_s=MTBF_S)
 
     def first_s(rank: int, node: int) -> float:
         return timeline_of(crashes, FULL_SPEED, rank=rank, node=node, nodes=2, seed=5).times[0]
@@ -185,10 +185,10 @@ def test_a_failing_node_stops_all_its_workers_at_once() -> None:
 
 def test_a_worker_that_waits_recovers_meanwhile() -> None:
     """Rank 0 has its gradient after 1 s and waits for rank 1 until 5 s; its crash at 2 s is repaired by 4 s."""
-    crashes = Crashes(recovery_s=1.0)
+    crashes = CrashModel(recovery_s=1.0)
     timing = FixedTiming(
         compute=lambda rank, _: 1.0 + 4.0 * rank,
-        faults=lambda rank: Timeline(timeline_at(2.0) if rank == 0 else timeline_at(), crashes),
+        faults=lambda rank: CrashTimeline(timeline_at(2.0) if rank == 0 else timeline_at(), crashes),
     )
     trace = simulate_job(job_of(SyncSgd(), 2, steps=2), timing, NoCost(), Schedule(10**9))
     assert trace.wall_s == pytest.approx(10.0)
@@ -198,10 +198,12 @@ def test_a_worker_that_waits_recovers_meanwhile() -> None:
 
 def test_a_step_that_spans_a_slowdown_takes_the_right_time() -> None:
     """Half a second at full speed, the slowdown's 2 s do half a second of work, and 0.5 s remain of 1.5 s."""
-    slow = Slowdown(place=Place(worker=1), factor=4.0, at_s=0.5, lasts_s=2.0)
+    slow = SlowdownModel(place=FaultPlace(worker=1), factor=4.0, at_s=0.5, lasts_s=2.0)
     timing = FixedTiming(
         compute=1.5,
-        faults=lambda rank: Timeline(timeline_at(), Crashes(), speed_of([slow], rank=rank, node=rank, nodes=2, seed=0)),
+        faults=lambda rank: CrashTimeline(
+            timeline_at(), CrashModel(), speed_of([slow], rank=rank, node=rank, nodes=2, seed=0)
+        ),
     )
     trace = simulate_job(job_of(SyncSgd(), 2, steps=2), timing, NoCost(), Schedule(10**9))
     first = {span.rank: span.end_s for span in trace.spans if span.activity == "compute" and span.step == 0}
@@ -212,7 +214,7 @@ def test_a_step_that_spans_a_slowdown_takes_the_right_time() -> None:
 def test_recurring_slowdowns_hold_for_their_share_of_the_time() -> None:
     """Mean gap g, mean length l: a share l / (g + l) of the time, renewal reward; slower by that much on average."""
     factor, every_s, lasts_s, horizon_s = 3.0, 9.0, 1.0, 200_000.0
-    again = Slowdown(place=Place(), factor=factor, every_s=every_s, lasts_s=lasts_s)
+    again = SlowdownModel(place=FaultPlace(), factor=factor, every_s=every_s, lasts_s=lasts_s)
     speed = speed_of([again], rank=0, node=0, nodes=1, seed=2)
     share = lasts_s / (every_s + lasts_s)
     expected = 1 - share * (1 - 1 / factor)

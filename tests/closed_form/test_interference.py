@@ -28,12 +28,12 @@ from paceline.algorithms.core.values import Rank
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.kernel.crash_timeline import Timeline, Times
+from paceline.simulator.kernel.crash_timeline import AscendingTimes, CrashTimeline
 from paceline.simulator.kernel.shared_processor import SharedProcessor, fair_share
 from paceline.simulator.network.interference import Demand, Processors
 from paceline.topologies.faults.slowdowns import Speed
 from paceline.topologies.faults.slowdowns import given as slowed
-from paceline.topologies.faults.worker_faults import Crashes, Place, Slowdown
+from paceline.topologies.faults.worker_faults import CrashModel, FaultPlace, SlowdownModel
 from tests.clusters import Written, answer, fixed_costs
 from tests.support import FixedTiming, job_of
 
@@ -168,8 +168,8 @@ def test_layers_are_lengthened_while_a_collective_runs() -> None:
 
 def test_a_slowed_down_device_is_slowed_further() -> None:
     """Half speed from 1 s on: 1 s of work by then at 1 / (1 + share), then the rest at half speed."""
-    slow = Speed((slowed(Slowdown(place=Place(), factor=2.0, at_s=1.0, lasts_s=100.0)),))
-    timing = FixedTiming(compute=3.0, faults=lambda _: Timeline(Times(iter(())), Crashes(), slow))
+    slow = Speed((slowed(SlowdownModel(place=FaultPlace(), factor=2.0, at_s=1.0, lasts_s=100.0)),))
+    timing = FixedTiming(compute=3.0, faults=lambda _: CrashTimeline(AscendingTimes(iter(())), CrashModel(), slow))
     computed_s, reduced_s = answer(run(overlapped, timing=timing, collective_s=1.0))
     assert reduced_s == pytest.approx(1 + SHARE, rel=EXACT)
     done = 1 / (1 + SHARE) + 0.5 * SHARE / (1 + SHARE)  # until 1 s at full speed, then SHARE seconds at half

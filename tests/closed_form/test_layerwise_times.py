@@ -24,7 +24,7 @@ from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import MeasuredNetwork, Network, NoCost
+from paceline.simulator.network.network import MeasuredNetwork, NetworkModel, NoCost
 from tests.support import Bowl, FixedTiming, job_of
 
 STEPS = 4
@@ -124,7 +124,7 @@ EXCHANGES = LAYERS.map(lambda rows: Times(*map(tuple, zip(*rows, strict=True))))
 TIMES = st.builds(replace, EXCHANGES, update=st.floats(0.0, 0.3), load=st.floats(0.0, 0.5))
 
 
-def steps_end(method: Method, times: Times, network: Network) -> list[float]:
+def steps_end(method: Method, times: Times, network: NetworkModel) -> list[float]:
     """Returns when each step is applied."""
     learner = Layered(size=sum(times.sizes), sizes=times.sizes)
     job = job_of(method, 2, steps=STEPS, learner=learner)
@@ -205,7 +205,7 @@ def test_priority_changes_nothing_where_all_is_waited_for(method: Callable[..., 
     assert found == pytest.approx(expected)
 
 
-def first_forward(times: Times, network: Network) -> list[float]:
+def first_forward(times: Times, network: NetworkModel) -> list[float]:
     """Returns when all gradients of each step have arrived."""
     learner = Layered(size=sum(times.sizes), sizes=times.sizes)
     trace = simulate_job(

@@ -20,11 +20,11 @@ from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.node_memory import NodeMemory
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.host_memory import HostMemory
-from paceline.topologies.cluster import Cluster, Node
+from paceline.topologies.cluster import ClusterModel, Node
 from paceline.topologies.graphs.gpu_machines import pcie_tree
-from paceline.topologies.graphs.links import LINKS, Link
+from paceline.topologies.graphs.links import LINKS, LinkModel
 from tests.clusters import Written, answer, star
 from tests.support import FixedTiming, job_of
 from tests.traffic import CountedNetwork
@@ -37,26 +37,26 @@ MEMORY = HostMemory(bytes_per_s=5.0 * BYTES, core_bytes_per_s=3.0 * BYTES, prove
 """an add takes 1 s alone, which is 3 of its bytes at the core's 3 a second; the memory has 5 a second"""
 
 
-def one_node(workers: int, memory: HostMemory = MEMORY) -> Cluster:
+def one_node(workers: int, memory: HostMemory = MEMORY) -> ClusterModel:
     cluster = star(workers)
     return replace(cluster, nodes=(replace(cluster.nodes[0], memory=memory),))
 
 
-def on_gpus(gpus: int = 2, bytes_per_s: float = 2.0 * BYTES) -> Cluster:
+def on_gpus(gpus: int = 2, bytes_per_s: float = 2.0 * BYTES) -> ClusterModel:
     """GPUs on one PCIe switch of a host."""
     graph = pcie_tree(switches=1, gpus_per_switch=gpus, nics=0)
-    wire = Link(name="wire", latency_s=0.0, bytes_per_s=bytes_per_s, provenance="a test's own", medium="pcie")
+    wire = LinkModel(name="wire", latency_s=0.0, bytes_per_s=bytes_per_s, provenance="a test's own", medium="pcie")
     graph = replace(graph, connections=tuple(replace(one, link=wire) for one in graph.connections))
-    device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+    device = DeviceModel(name="device", overhead_s=1.0, per_sample_s=0.0)
     node = Node(
         name="host", device=device, seats=graph.endpoints, host="cpu0", intra_node_link=LINKS["shared-memory"],
         memory=MEMORY,
     )  # fmt: skip
-    return Cluster(nodes=(node,), graph=graph)
+    return ClusterModel(nodes=(node,), graph=graph)
 
 
 def run(
-    cluster: Cluster,
+    cluster: ClusterModel,
     main: Callable[[RankContext, Replica], Routine[Any]],
     workers: int,
     timing: FixedTiming | None = None,
@@ -67,7 +67,7 @@ def run(
     return simulate_job(job, timing or FixedTiming(), network, Schedule(1), hosts=HostCosts(cells=memory))
 
 
-def durations(cluster: Cluster, workers: int, action: Any = "add", offset_s: float = 0.0) -> list[float]:
+def durations(cluster: ClusterModel, workers: int, action: Any = "add", offset_s: float = 0.0) -> list[float]:
     """The time after 1000 s at which each worker's access ends, beginning `offset_s` after the one before."""
 
     @program

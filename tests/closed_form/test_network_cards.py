@@ -16,16 +16,16 @@ from paceline.simulator.collectives.contention import bytes_of_plan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric
-from paceline.topologies import LINKS, Device
-from paceline.topologies.cluster import Cluster, Node, sites
+from paceline.topologies import LINKS, DeviceModel
+from paceline.topologies.cluster import ClusterModel, Node, sites
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.gpu_machines import nvswitch_node, pcie_tree
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.network_graphs import star
 
-DEVICE = Device(name="d", overhead_s=0.0, per_sample_s=0.001)
+DEVICE = DeviceModel(name="d", overhead_s=0.0, per_sample_s=0.001)
 LARGE = 5.26e9
 
 
@@ -34,10 +34,10 @@ def on(graph: Graph) -> GraphFabric:
         Node(name=site.name, device=DEVICE, seats=site.seats, host=site.host, intra_node_link=LINKS["shared-memory"])
         for site in sites(graph)
     )
-    return GraphFabric(Cluster(nodes=nodes, graph=graph))
+    return GraphFabric(ClusterModel(nodes=nodes, graph=graph))
 
 
-def boxes(nodes: int, cables: int, link: str | Link = "ib-hdr", **node: Any) -> GraphFabric:
+def boxes(nodes: int, cables: int, link: str | LinkModel = "ib-hdr", **node: Any) -> GraphFabric:
     return on(compose("boxes", star(hosts=nodes, link=link, cables=cables), nvswitch_node(**node), "a test's own"))
 
 
@@ -81,7 +81,7 @@ def hopper(nodes: int) -> tuple[GraphFabric, Tuner]:
         Node(name=site.name, device=device, seats=site.seats, host=site.host, intra_node_link=LINKS["shared-memory"])
         for site in sites(graph)
     )
-    fabric = GraphFabric(Cluster(nodes=made, graph=graph))
+    fabric = GraphFabric(ClusterModel(nodes=made, graph=graph))
     return fabric, Tuner(fabric, "auto", "nccl")
 
 
@@ -132,7 +132,7 @@ def test_a_tree_of_two_dgx_a100_takes_what_was_published() -> None:
 @pytest.mark.parametrize("pattern", ["ring", "double-tree", "auto"])
 @pytest.mark.parametrize("nbytes", [8.0, 1e5, 1e8])
 def test_no_protocol_leaves_out_the_latency_between_nodes(pattern: str, nbytes: float) -> None:
-    far = Link(name="far", latency_s=30e-3, bytes_per_s=1.25e9, provenance="a test's own")
+    far = LinkModel(name="far", latency_s=30e-3, bytes_per_s=1.25e9, provenance="a test's own")
     two = star(hosts=2, link=far)
     seconds, _ = all_reduce(on(two), 2, nbytes, pattern)
     by_hand = 2 * 30e-3 + nbytes / 1.25e9
@@ -178,7 +178,7 @@ def test_many_paths_are_the_same_as_single_ones(cables: int) -> None:
         Node(name=host, device=DEVICE, seats=(host,) * 8, host=host, intra_node_link=LINKS["shared-memory"])
         for host in graph.of_kind("host")
     )
-    for fabric in (boxes(3, cables), GraphFabric(Cluster(nodes=plain, graph=graph))):
+    for fabric in (boxes(3, cables), GraphFabric(ClusterModel(nodes=plain, graph=graph))):
         pairs = [(one, other) for one in range(25) for other in range(25) if one != other]
         ones, others = np.array(pairs).T
         table = fabric.paths(ones, others, np.full(len(pairs), 1e6))
@@ -195,12 +195,12 @@ def test_many_paths_are_the_same_as_single_ones(cables: int) -> None:
 def test_a_node_and_a_device_with_cables_are_one_cluster(cables: int, pattern: str) -> None:
     """Fewer cables than GPUs, and as many; more are bound by PCIe, which only the node has."""
     graph = star(hosts=2, link="ib-hdr", cables=cables)
-    inside = Link(name="inside", latency_s=4e-6, bytes_per_s=240e9, provenance="12 NVLinks", medium="nvlink")
+    inside = LinkModel(name="inside", latency_s=4e-6, bytes_per_s=240e9, provenance="12 NVLinks", medium="nvlink")
     plain = tuple(
         Node(name=host, device=DEVICE, seats=(host,) * 8, host=host, intra_node_link=inside)
         for host in graph.of_kind("host")
     )
-    one, other = boxes(2, cables), GraphFabric(Cluster(nodes=plain, graph=graph))
+    one, other = boxes(2, cables), GraphFabric(ClusterModel(nodes=plain, graph=graph))
     seconds = [all_reduce(fabric, 16, LARGE, pattern)[0] for fabric in (one, other)]
     assert seconds[0] == pytest.approx(seconds[1], rel=0.02 if cables != 3 else 0.1)
     rates = []

@@ -17,7 +17,7 @@ import pytest
 from paceline.scenarios import load
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.runs.run import simulate
-from paceline.workloads.batches.examples import Batch
+from paceline.workloads.batches.examples import LabelledBatch
 from paceline.workloads.learners.torch_learner import Joint
 from tests.thorough import sampled
 
@@ -110,7 +110,7 @@ def test_the_scenario_says_how_gradients_are_computed(monkeypatch: pytest.Monkey
     blocks: list[int] = []
     compute = Joint.__call__
 
-    def noting(self: Joint, vectors: Sequence[Any], batch: Batch) -> list[tuple[Any, float]]:
+    def noting(self: Joint, vectors: Sequence[Any], batch: LabelledBatch) -> list[tuple[Any, float]]:
         blocks.append(len(vectors))
         return compute(self, vectors, batch)
 

@@ -19,7 +19,7 @@ from paceline.algorithms.methods.two_level import Hsgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network
+from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, NetworkModel
 from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 from tests.clusters import played, star
 from tests.exact import applied
@@ -31,7 +31,7 @@ BYTES = Bowl().initial().nbytes
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
-def all_reduce_s(network: Network, nodes: list[list[int]], *, of_the_node: bool) -> float:
+def all_reduce_s(network: NetworkModel, nodes: list[list[int]], *, of_the_node: bool) -> float:
     """How long one all-reduce of the bowl's weights takes by itself."""
 
     @program
@@ -42,11 +42,11 @@ def all_reduce_s(network: Network, nodes: list[list[int]], *, of_the_node: bool)
     return played(once, network=network, nodes=nodes).wall_s
 
 
-def measured() -> Network:
+def measured() -> NetworkModel:
     return MeasuredNetwork(lambda _kind, members, nbytes: 0.25 * members + nbytes / 64, lambda _: 0.0)
 
 
-def on_the_star() -> Network:
+def on_the_star() -> NetworkModel:
     return ClusterNetwork(star(2, 2, latency_s=0.125), "ring")
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.topologies.catalogue.device import Device
-from paceline.topologies.cluster import Cluster, on_a_star
-from paceline.topologies.graphs.links import LINKS, Link
+from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.cluster import ClusterModel, on_a_star
+from paceline.topologies.graphs.links import LINKS, LinkModel
 from tests.outages import ends
 
 ALPHA_S, BYTES_PER_S, SEND_S, RECEIVE_S = 1e-4, 1e9, 2e-5, 3e-5
@@ -17,14 +17,14 @@ CLOSE = 1e-12
 """relative: the same few additions in another order"""
 
 
-def cluster(hosts: int, send_s: float = SEND_S, receive_s: float = RECEIVE_S) -> Cluster:
-    link = Link(name="link", latency_s=ALPHA_S, bytes_per_s=BYTES_PER_S, provenance="a test's own")
+def cluster(hosts: int, send_s: float = SEND_S, receive_s: float = RECEIVE_S) -> ClusterModel:
+    link = LinkModel(name="link", latency_s=ALPHA_S, bytes_per_s=BYTES_PER_S, provenance="a test's own")
     wire = replace(link, send_s=send_s, receive_s=receive_s)
-    device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+    device = DeviceModel(name="device", overhead_s=1.0, per_sample_s=0.0)
     return on_a_star([(device, 1)] * hosts, link=wire, local=link)
 
 
-def last(cluster: Cluster, messages: Sequence[tuple[float, int, int, int]]) -> float:
+def last(cluster: ClusterModel, messages: Sequence[tuple[float, int, int, int]]) -> float:
     return max(ends(cluster, messages))
 
 
@@ -59,7 +59,7 @@ def test_large_messages_hide_what_the_processor_does() -> None:
 @pytest.mark.parametrize("name", ["eth-10g", "ib-edr"])
 def test_links_of_the_catalogue_have_costs_of_processors(name: str) -> None:
     link = LINKS[name]
-    device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+    device = DeviceModel(name="device", overhead_s=1.0, per_sample_s=0.0)
     star = on_a_star([(device, 1)] * 33, link=link, local=LINKS["shared-memory"])
     assert 0.0 < link.send_s + link.receive_s <= link.latency_s
     one, many = last(star, [(0.0, 1, 0, 4)]), last(star, [(0.0, sender, 0, 4) for sender in range(1, 33)])

@@ -34,7 +34,7 @@ from paceline.algorithms.core.values import Message, Rank
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.host_costs import NO_HANDLING, Handling, HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import ClusterNetwork, Network, NoCost
+from paceline.simulator.network.network import ClusterNetwork, NetworkModel, NoCost
 from tests.clusters import answer, played, star
 from tests.support import FixedTiming, built, job_of, nodes_for
 
@@ -71,7 +71,7 @@ def queue(
     workers: int,
     *,
     timing: FixedTiming,
-    network: Network | None = None,
+    network: NetworkModel | None = None,
     handling: Handling = NO_HANDLING,
     steps: int = 10**9,
 ) -> Trace:

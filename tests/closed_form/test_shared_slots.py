@@ -21,13 +21,13 @@ from paceline.simulator.flows.path_tables import memory_port
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.node_memory import NodeMemory
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.host_memory import MUCH_BYTES, PIECE_BYTES, HostMemory, shares_sum
 from paceline.topologies.closed_forms import ring_all_reduce_s, shared_memory_s
-from paceline.topologies.cluster import Cluster, on_a_star
+from paceline.topologies.cluster import ClusterModel, on_a_star
 from paceline.topologies.graphs.cpu_machines import knl_node, xeon_node
 from paceline.topologies.graphs.graph import Graph
-from paceline.topologies.graphs.links import LINKS, Link
+from paceline.topologies.graphs.links import LINKS, LinkModel
 from tests.carried_out import simulate_by_events
 from tests.clusters import Written, answer
 from tests.support import FixedTiming, job_of
@@ -35,23 +35,25 @@ from tests.traffic import CountedNetwork
 
 CORE, ALPHA_S, NETWORK_S = 1e9, 2e-6, 1e-5
 MEMORY = HostMemory(bytes_per_s=1e12, core_bytes_per_s=CORE, provenance="a test's own")
-LOCAL = Link(name="local", latency_s=ALPHA_S, bytes_per_s=1e8, provenance="a test's own", medium="memory")
-NIC = Link(name="nic", latency_s=NETWORK_S, bytes_per_s=2e9, provenance="a test's own")
-DEVICE = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+LOCAL = LinkModel(name="local", latency_s=ALPHA_S, bytes_per_s=1e8, provenance="a test's own", medium="memory")
+NIC = LinkModel(name="nic", latency_s=NETWORK_S, bytes_per_s=2e9, provenance="a test's own")
+DEVICE = DeviceModel(name="device", overhead_s=1.0, per_sample_s=0.0)
 KINDS: tuple[Kind, ...] = ("AllReduce", "Reduce", "Broadcast", "AllGather", "Barrier")
 
 
-def cluster(*workers: int, memory: HostMemory = MEMORY, local: Link = LOCAL, kind: Any = None) -> Cluster:
+def cluster(*workers: int, memory: HostMemory = MEMORY, local: LinkModel = LOCAL, kind: Any = None) -> ClusterModel:
     device = replace(DEVICE, kind=kind)
     star = on_a_star([(device, count) for count in workers], link=NIC, local=local)
     return replace(star, nodes=tuple(replace(node, memory=memory) for node in star.nodes))
 
 
-def of_all(cluster: Cluster) -> Group:
+def of_all(cluster: ClusterModel) -> Group:
     return Group(tuple(map(Rank, range(cluster.workers))))
 
 
-def seconds(cluster: Cluster, kind: Kind, nbytes: float, requested: str = "auto", root: int = 0) -> tuple[str, float]:
+def seconds(
+    cluster: ClusterModel, kind: Kind, nbytes: float, requested: str = "auto", root: int = 0
+) -> tuple[str, float]:
     """Returns the pattern of a collective of all workers, and its time, which the event driver confirms."""
     fabric, group = GraphFabric(cluster), of_all(cluster)
     tuner = Tuner(fabric, requested)
@@ -109,7 +111,7 @@ def test_parts_of_a_chip_and_sockets_read_over_the_links_between_them() -> None:
     for graph, device in chips:
         seats = graph.of_kind("device") or graph.of_kind("host")
         node = replace(cluster(1).nodes[0], device=replace(DEVICE, kind=device), seats=seats, host=seats[0])
-        whole = Cluster(nodes=(node,), graph=graph)
+        whole = ClusterModel(nodes=(node,), graph=graph)
         fabric, p = GraphFabric(whole), whole.workers
         hop = fabric.path(Rank(0), Rank(1), 0.0)
         form = shared_memory_s("AllReduce", p, 1e6, hop.latency_s, 1 / CORE)
@@ -119,7 +121,7 @@ def test_parts_of_a_chip_and_sockets_read_over_the_links_between_them() -> None:
         ports = Tuner(fabric).plan("AllReduce", of_all(whole), 1e6).message_paths.ports
         assert {memory_port(node.name), *hop.ports} <= set(ports)
         fast = replace(MEMORY, core_bytes_per_s=1e15, bytes_per_s=1e16)
-        _, bound = seconds(Cluster(nodes=(replace(node, memory=fast),), graph=graph), "AllReduce", 1e6)
+        _, bound = seconds(ClusterModel(nodes=(replace(node, memory=fast),), graph=graph), "AllReduce", 1e6)
         rate = min(fabric.capacity[port] for port in hop.ports)
         assert bound == pytest.approx(hop.latency_s + (p - 1) * 1e6 / rate, rel=1e-3)  # every core reads the others
 
@@ -135,7 +137,7 @@ def test_parts_of_a_chip_and_sockets_read_over_the_links_between_them() -> None:
     ],
 )
 def test_processors_that_share_memory_use_it_unless_another_pattern_is_requested(
-    one: Cluster, requested: str, expected: str
+    one: ClusterModel, requested: str, expected: str
 ) -> None:
     name, _ = seconds(one, "AllReduce", 1e6, requested)
     assert name == expected or (expected == "messages" and name != "shared-memory")

@@ -19,20 +19,20 @@ from paceline.records.trace import COPY_TO_DEVICE, Schedule, Span, Trace
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
-from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.network import node_memory
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.node_memory import NodeMemory
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.host_memory import HostMemory
 from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile
-from paceline.topologies.catalogue.staging import Staging
-from paceline.topologies.catalogue.storage_devices import Storage
-from paceline.topologies.cluster import Cluster, Node
+from paceline.topologies.catalogue.staging import StagingModel
+from paceline.topologies.catalogue.storage_devices import StorageModel
+from paceline.topologies.cluster import ClusterModel, Node
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.gpu_machines import pcie_tree
 from paceline.topologies.graphs.graph import Graph
-from paceline.topologies.graphs.links import LINKS, Link
+from paceline.topologies.graphs.links import LINKS, LinkModel
 from paceline.topologies.graphs.network_graphs import star
 from paceline.workloads.reading import Order
 from tests.clusters import Written, answer
@@ -47,12 +47,14 @@ BYTES = 80_000.0
 """of a batch, and of a vector"""
 VECTOR = np.zeros(10_000)
 MEMORY = HostMemory(bytes_per_s=100 * BYTES, core_bytes_per_s=5 * BYTES, provenance="a test's own")
-PINNED = Staging(sample_bytes=BYTES / BATCH)
-GPU = Device(name="gpu", kind="gpu", overhead_s=1.0, per_sample_s=0.0)
+PINNED = StagingModel(sample_bytes=BYTES / BATCH)
+GPU = DeviceModel(name="gpu", kind="gpu", overhead_s=1.0, per_sample_s=0.0)
 
 
-def wire(bytes_per_s: float, latency_s: float = 0.0) -> Link:
-    return Link(name="wire", latency_s=latency_s, bytes_per_s=bytes_per_s, provenance="a test's own", medium="pcie")
+def wire(bytes_per_s: float, latency_s: float = 0.0) -> LinkModel:
+    return LinkModel(
+        name="wire", latency_s=latency_s, bytes_per_s=bytes_per_s, provenance="a test's own", medium="pcie"
+    )
 
 
 def tree(gpus: int, bytes_per_s: float = 2 * BYTES, latency_s: float = 0.0, nics: int = 0) -> Graph:
@@ -66,12 +68,12 @@ def node(name: str, seats: tuple[str, ...], host: str) -> Node:
     return Node(name=name, device=GPU, seats=seats, host=host, intra_node_link=LINKS["shared-memory"], memory=MEMORY)
 
 
-def gpus(count: int, staging: Staging | None = PINNED, **links: Any) -> Cluster:
+def gpus(count: int, staging: StagingModel | None = PINNED, **links: Any) -> ClusterModel:
     graph = tree(count, **links)
-    return Cluster(nodes=(node("host", graph.endpoints, "cpu0"),), graph=graph, staging=staging)
+    return ClusterModel(nodes=(node("host", graph.endpoints, "cpu0"),), graph=graph, staging=staging)
 
 
-def two_nodes(staging: Staging | None, uplink: float = 1.0) -> Cluster:
+def two_nodes(staging: StagingModel | None, uplink: float = 1.0) -> ClusterModel:
     """A GPU and a NIC on the switch of each of two nodes; the link to the host is slower by `uplink`."""
     inside = tree(1, nics=1)
     slow = wire(2 * BYTES * uplink)
@@ -79,11 +81,11 @@ def two_nodes(staging: Staging | None, uplink: float = 1.0) -> Cluster:
     network = replace(LINKS["ib-edr"], latency_s=0.0, bytes_per_s=2 * BYTES)
     graph = compose("two", star(hosts=2, link=network), replace(inside, connections=links), "a test's own")
     nodes = tuple(node(f"n{n}", (f"host{n}.gpu0",), f"host{n}.cpu0") for n in range(2))
-    return Cluster(nodes=nodes, graph=graph, staging=staging)
+    return ClusterModel(nodes=nodes, graph=graph, staging=staging)
 
 
 def run(
-    cluster: Cluster,
+    cluster: ClusterModel,
     main: Any,
     *,
     library: str = "plain",
@@ -113,7 +115,7 @@ def training(steps: int = 6) -> Any:
     return main
 
 
-def step_s(cluster: Cluster, compute_s: float, rank: int = 0, reads: Supply | None = None) -> float:
+def step_s(cluster: ClusterModel, compute_s: float, rank: int = 0, reads: Supply | None = None) -> float:
     """The time between the last two gradients."""
     trace, _ = run(cluster, training(), compute_s=compute_s, reads=reads)
     before, last = answer(trace, rank)[-2:]
@@ -198,7 +200,7 @@ def test_nothing_is_copied_without_batches_or_without_a_host_of_its_own() -> Non
 def test_a_batch_is_copied_after_it_has_been_read(bandwidth: float, longest_s: float) -> None:
     """Reading, copying (0.5 s) and computing (1 s) overlap: the longest of them counts."""
     record = round(BYTES / BATCH)
-    disk = Storage(name="disk", latency_s=0.0, bytes_per_s=bandwidth, provenance={})
+    disk = StorageModel(name="disk", latency_s=0.0, bytes_per_s=bandwidth, provenance={})
     order = Order(strategy="scattered", num_samples=64, seed=1, buffer=16)
     reads = supply(disk, workers=1, prefetch=1, order=order, record_bytes=record)
     assert step_s(gpus(1), 1.0, reads=reads) == pytest.approx(longest_s, rel=1e-6)
@@ -271,15 +273,15 @@ def reducing(me: RankContext, state: Replica) -> Program[float]:
     return (yield from Now())
 
 
-def all_reduce_s(cluster: Cluster, library: str) -> float:
+def all_reduce_s(cluster: ClusterModel, library: str) -> float:
     trace, _ = run(cluster, reducing, library=library)
     return float(answer(trace))
 
 
-def on_hosts(count: int) -> Cluster:
+def on_hosts(count: int) -> ClusterModel:
     """The same ranks in the memory of the host."""
     graph = tree(count)
-    return Cluster(nodes=(node("host", ("cpu0",) * count, "cpu0"),), graph=graph)
+    return ClusterModel(nodes=(node("host", ("cpu0",) * count, "cpu0"),), graph=graph)
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -310,7 +312,7 @@ def test_a_copy_begins_when_its_rank_enters() -> None:
     assert [answer(trace, rank) for rank in range(2)] == pytest.approx([1.0 + 0.5 + inside_s + 1.0] * 2, rel=EXACT)
 
 
-def message_s(cluster: Cluster, library: str) -> tuple[float, CountedNetwork]:
+def message_s(cluster: ClusterModel, library: str) -> tuple[float, CountedNetwork]:
     """The time of one vector from the first worker to the second."""
 
     @program
@@ -376,7 +378,7 @@ def test_a_prediction_of_a_measured_machine_copies_nothing() -> None:
 
 def test_a_batch_has_the_bytes_of_the_models_input() -> None:
     (plan,) = load("dgx1-p100", algorithms=["sync-sgd"]).plans()
-    assert plan.cluster.staging == Staging(sample_bytes=4 * 3 * 224 * 224)
+    assert plan.cluster.staging == StagingModel(sample_bytes=4 * 3 * 224 * 224)
     (words,) = load("dgx1-p100", ["workload.model=transformer"], algorithms=["sync-sgd"]).plans()
     assert words.cluster.staging is not None and words.cluster.staging.sample_bytes == 8 * 128
 
@@ -396,7 +398,7 @@ def test_mistakes_are_told_together() -> None:
 def test_copies_of_very_many_workers_take_as_long(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy alone on links of two vectors a second takes 0.5 s, and a cancelled one takes nothing from it."""
     monkeypatch.setattr(node_memory, "MOST_SLOWED", most)
-    network, env = ClusterNetwork(gpus(2)), Clock()
+    network, env = ClusterNetwork(gpus(2)), VirtualClock()
     network.attach(env)
     memory = NodeMemory(network)
     copy, cancelled = (memory.copy(Rank(0), "to device", BYTES) for _ in range(2))

@@ -19,7 +19,7 @@ from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.storage import Stores
 from paceline.simulator.network.network import NoCost
-from paceline.topologies.catalogue.storage_devices import KIB, MIB, STORAGE, Storage
+from paceline.topologies.catalogue.storage_devices import KIB, MIB, STORAGE, StorageModel
 from paceline.workloads.reading import Order, Piece
 from tests.reading import apart, finished_s, supply
 from tests.support import FixedTiming, job_of
@@ -28,9 +28,9 @@ from tests.thorough import sampled
 KNOWN = pytest.mark.parametrize("storage", STORAGE.values(), ids=list(STORAGE))
 
 
-def device(**more: object) -> Storage:
+def device(**more: object) -> StorageModel:
     """10 ms a request, and 1 MB/s shared by all."""
-    return Storage(**{"name": "x", "latency_s": 0.01, "bytes_per_s": 1e6, "shared": True, **more})  # type: ignore[arg-type]
+    return StorageModel(**{"name": "x", "latency_s": 0.01, "bytes_per_s": 1e6, "shared": True, **more})  # type: ignore[arg-type]
 
 
 # --- alone: P4 -------------------------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def device(**more: object) -> Storage:
 
 @KNOWN
 @pytest.mark.parametrize("size", [100, 4 * KIB, 110_000])
-def test_a_record_takes_its_latency_and_its_bytes(storage: Storage, size: int) -> None:
+def test_a_record_takes_its_latency_and_its_bytes(storage: StorageModel, size: int) -> None:
     """L + s / B, where B is what one server gives to one reader."""
     pace = storage.bytes_per_s / storage.stripes
     pace = min(pace, storage.client_bytes_per_s or pace)
@@ -73,10 +73,12 @@ def test_without_read_ahead_every_request_has_its_latency() -> None:
 
 def test_a_request_over_all_stripes_has_all_servers() -> None:
     """Four stripes on four servers are four times as fast as one, unless the client limits the rate."""
-    wide = Storage(name="x", latency_s=0.0, bytes_per_s=4e6, stripes=4, stripe_bytes=1000)
+    wide = StorageModel(name="x", latency_s=0.0, bytes_per_s=4e6, stripes=4, stripe_bytes=1000)
     assert finished_s(wide, [[Piece(0, 4000)]]) == [4000 / 4e6]
     assert finished_s(wide, [[Piece(0, 1000)]]) == [1000 / 1e6]
-    narrow = Storage(name="x", latency_s=0.0, bytes_per_s=4e6, stripes=4, stripe_bytes=1000, client_bytes_per_s=2e6)
+    narrow = StorageModel(
+        name="x", latency_s=0.0, bytes_per_s=4e6, stripes=4, stripe_bytes=1000, client_bytes_per_s=2e6
+    )
     assert finished_s(narrow, [[Piece(0, 4000)]]) == [4000 / 2e6]
 
 
@@ -147,7 +149,7 @@ def test_one_reader_may_have_less_than_the_device() -> None:
 
 
 def test_each_node_has_a_disk_of_its_own() -> None:
-    storage = Storage(name="x", latency_s=0.01, bytes_per_s=1e6, depth=1)
+    storage = StorageModel(name="x", latency_s=0.01, bytes_per_s=1e6, depth=1)
     wanted = [[Piece(0, 10**6)] for _ in range(3)]
     assert finished_s(storage, wanted, nodes=[0, 1, 2]) == [1.01] * 3
 
@@ -178,14 +180,14 @@ def test_random_readers_of_a_disk_wait_for_each_other() -> None:
 
 def test_who_is_alone_again_is_as_fast_as_alone() -> None:
     """Both have 1 s of work each, the second twice: 2 s together, then the rest of it."""
-    disk = Storage(name="x", latency_s=0.0, bytes_per_s=1e6, depth=1)
+    disk = StorageModel(name="x", latency_s=0.0, bytes_per_s=1e6, depth=1)
     wanted = [[Piece(0, 10**6)], [Piece(10**8, 2 * 10**6)]]
     assert finished_s(disk, wanted, nodes=[0, 0]) == pytest.approx([2.0, 3.0], rel=1e-12)
 
 
 def test_an_arm_that_has_been_elsewhere_comes_back() -> None:
     """A reader that continues has been read ahead of, but for one latency if another reader was served in between."""
-    disk = Storage(name="x", latency_s=0.5, bytes_per_s=1e6, depth=1, read_ahead_bytes=10**5)
+    disk = StorageModel(name="x", latency_s=0.5, bytes_per_s=1e6, depth=1, read_ahead_bytes=10**5)
     env = simpy.Environment(0.0)
     stores = Stores(env, disk, 1, [0, 0])
     one, other = stores.reader(0), stores.reader(0)
@@ -199,7 +201,7 @@ def test_an_arm_that_has_been_elsewhere_comes_back() -> None:
 # --- request by request ----------------------------------------------------------------------------------------------
 
 
-def one_by_one(storage: Storage, readers: int, requests: int, size: int, *, in_turn: bool) -> float:
+def one_by_one(storage: StorageModel, readers: int, requests: int, size: int, *, in_turn: bool) -> float:
     """When the last reader is done, with each request simulated separately; a server shares its rate, or serves in
     turn.
     """
@@ -256,7 +258,7 @@ class Drawn(Order):
 
 def throughput(prefetch: int, *, step_s: float, steps: int = 8000, blocks: int = 50) -> tuple[float, float]:
     """Steps a second where loading takes a second in the mean, and the standard error of that, from blocks of steps."""
-    storage = Storage(name="x", latency_s=0.0, bytes_per_s=1e6)
+    storage = StorageModel(name="x", latency_s=0.0, bytes_per_s=1e6)
     order = Drawn(strategy="scattered", num_samples=64, seed=1)
     timing = FixedTiming(compute=lambda _, step: np.random.default_rng((4, step)).exponential(step_s))
     trace = simulate_job(

@@ -14,7 +14,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, RoundRobin, Shuffled, first
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import MeasuredNetwork, Network, NoCost
+from paceline.simulator.network.network import MeasuredNetwork, NetworkModel, NoCost
 from paceline.testing.contract.programs import Interpreter
 from tests.support import FixedTiming
 
@@ -25,7 +25,7 @@ CHOOSERS: dict[str, Callable[[], Chooser]] = {
     "any-order, starving rank 0": lambda: Adversary(Rank(0)),
 }
 
-NETWORKS: dict[str, Callable[[], Network]] = {
+NETWORKS: dict[str, Callable[[], NetworkModel]] = {
     "simulated, messages for nothing": NoCost,
     "simulated, messages cost time": lambda: MeasuredNetwork(
         lambda _kind, members, size: 0.5 + 1e-3 * (size + members), lambda size: 0.25 + 1e-3 * size

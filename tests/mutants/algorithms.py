@@ -152,8 +152,8 @@ METHODS = (
     Mutant(
         name="power-sgd-residual-of-mean",
         file="algorithms/core/compression.py",
-        old="kept = total - Factors(memory.grids, bases, own).dense()",
-        new="kept = vector - Factors(memory.grids, bases, own).dense()",
+        old="kept = total - LowRankFactors(memory.grids, bases, own).dense()",
+        new="kept = vector - LowRankFactors(memory.grids, bases, own).dense()",
         bug="PowerSGD subtracts its message from the new gradient alone, without what was kept back before.",
         tests=("property/test_compression.py",),
     ),
@@ -176,8 +176,8 @@ METHODS = (
     Mutant(
         name="gossip-sends-old-weights",
         file="algorithms/methods/gossip.py",
-        old="yield from Send(to, Copy(weights, optimizer_state))",
-        new="yield from Send(to, Copy(state.weights, optimizer_state))",
+        old="yield from Send(to, SentReplica(weights, optimizer_state))",
+        new="yield from Send(to, SentReplica(state.weights, optimizer_state))",
         bug="A worker sends its weights from before the average, so the mean of all weights is not conserved.",
         tests=("property/test_gossip.py",),
     ),

@@ -14,7 +14,7 @@ from paceline.algorithms.methods.async_elastic import AsyncEasgd, Delta, Eamsgd,
 from paceline.algorithms.methods.elastic import Easgd, Exchange
 from paceline.algorithms.methods.hogwild import SHARED, Handled, HogwildEasgd, count
 from paceline.algorithms.methods.hogwild import landed as updates_landed
-from paceline.algorithms.methods.parameter_server import Stop, dismiss
+from paceline.algorithms.methods.parameter_server import ServerStopped, dismiss
 from paceline.algorithms.methods.survivors import LivingWorkers
 from paceline.algorithms.methods.sync_elastic import SyncEasgd1
 from tests.planted_bugs.bug import planted
@@ -69,7 +69,7 @@ class ForgetsTheLastWorker(Easgd):
             version = yield from RecordUpdate(Weights(centre, state.weights.version), [exchange.origin])
             state = Replica(step.number + 1, Weights(centre, version))
         for worker in me.workers.ranks[:-1] or me.workers.ranks:
-            yield from Send(worker, Stop())
+            yield from Send(worker, ServerStopped())
         return state
 
 
@@ -94,7 +94,7 @@ class OrderOfArrival(Easgd):
             version = yield from RecordUpdate(Weights(centre, state.weights.version), [exchange.origin])
             state = Replica(step.number + 1, Weights(centre, version))
         for worker in me.workers:
-            yield from Send(worker, Stop())
+            yield from Send(worker, ServerStopped())
         return state
 
 
@@ -126,7 +126,7 @@ class LosesTheLastDelta(EveryStep):
         while left:
             message = yield from team.message()
             if not isinstance(message.value, Delta):
-                yield from Send(message.source, Stop())
+                yield from Send(message.source, ServerStopped())
                 left.discard(message.source)
         return state
 

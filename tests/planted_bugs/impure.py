@@ -12,7 +12,7 @@ from paceline.algorithms.core.operations import NextStep, Now, Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Stop, server_of
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, ServerStopped, server_of
 from tests.planted_bugs.bug import planted
 
 
@@ -69,7 +69,7 @@ class NeverEnds(AsyncSgd):
             gradient = yield from gradient_at(state.weights, step.samples)
             yield from Send(server, Push(gradient.vector, gradient.contribution()))
             reply = (yield from Receive(server)).value
-            if stopped := isinstance(reply, Stop):
+            if stopped := isinstance(reply, ServerStopped):
                 continue
             state = Replica(step.number + 1, reply, state.optimizer_state)
 

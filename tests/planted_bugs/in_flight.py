@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from paceline.algorithms.core.dct_top_k import DctTopK, Unsent
+from paceline.algorithms.core.dct_top_k import DctTopK, TopKMemory
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
@@ -21,7 +21,7 @@ class OwnMessageTwice(DctTopK):
     """A mean to which each member adds its own message, although that is among the gathered ones."""
 
     @program
-    def averaged(self, group: Group, vector: Any, key: str, memory: Unsent) -> Program[tuple[Any, Unsent]]:
+    def averaged(self, group: Group, vector: Any, key: str, memory: TopKMemory) -> Program[tuple[Any, TopKMemory]]:
         own, _ = self.compress(vector, memory)
         mean, memory = yield from DctTopK.averaged(self, group, vector, key, memory)
         return mean + own.dense() / len(group), memory

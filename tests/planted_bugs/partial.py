@@ -10,7 +10,7 @@ from paceline.algorithms.core.operations import Cancel, Receive, RecordUpdate, S
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.gossip import halfway
-from paceline.algorithms.methods.noloco import NoLoCo, Round
+from paceline.algorithms.methods.noloco import NoLoCo, RoundChange
 from paceline.algorithms.methods.outer import Outer
 from paceline.algorithms.methods.partial_collectives import Eager, EagerSgd
 from tests.planted_bugs.bug import planted
@@ -26,7 +26,7 @@ class MovesBeforeItSends(NoLoCo):
     def pair_step(
         self, me: RankContext, state: Outer, living: frozenset[Rank]
     ) -> Program[tuple[Outer, frozenset[Rank]]]:
-        own = mean = Round(state.start, state.start - state.weights.vector)
+        own = mean = RoundChange(state.start, state.start - state.weights.vector)
         peer = self.peer(me, state.step // self.period - 1)
         second = peer is not None and peer < me.rank
         if peer is not None:
@@ -35,7 +35,7 @@ class MovesBeforeItSends(NoLoCo):
             mean = halfway(own, (yield from Receive(peer)).value)
         velocity, vector = self.after_pair(state, mean)
         if peer is not None and second:
-            yield from Send(peer, Round(vector, own.change))
+            yield from Send(peer, RoundChange(vector, own.change))
         version = yield from RecordUpdate(Weights(vector, state.weights.version))
         return replace(state, weights=Weights(vector, version), start=vector, velocity=velocity), living
 

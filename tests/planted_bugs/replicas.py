@@ -28,8 +28,8 @@ from paceline.algorithms.core.values import Contribution, Message, Rank, Weights
 from paceline.algorithms.methods.ad_psgd import AdPsgd, Goodbye, PassiveState
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.delayed import Agd, Delayed, LayerwiseAgd
-from paceline.algorithms.methods.gossip import Copy, Gossip, Gossiping, halfway
-from paceline.algorithms.methods.layerwise import Flight
+from paceline.algorithms.methods.gossip import Gossip, Gossiping, SentReplica, halfway
+from paceline.algorithms.methods.layerwise import BucketsInFlight
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg
 from paceline.algorithms.methods.two_level import Hsgd
 from tests.planted_bugs.bug import planted
@@ -130,11 +130,11 @@ class SendBufferRace(Gossip):
         while step := (yield from NextStep(state)):
             vector, seen = state.weights.vector.copy(), state.weights.version
             if state.coming is not None:
-                copy: Copy = (yield from Wait(state.coming)).value
+                copy: SentReplica = (yield from Wait(state.coming)).value
                 vector, seen = halfway(vector, copy.weights.vector), copy.weights.version
             weights = Weights(vector, state.weights.version)
             to, source = self.peers(me, step.number)
-            sending = yield from Start(Send(to, Copy(weights, None)))
+            sending = yield from Start(Send(to, SentReplica(weights, None)))
             coming = yield from Start(Receive(source))
             gradient = yield from gradient_at(weights, step.samples)
             change, optimizer_state = rule.step(vector, gradient.vector, state.optimizer_state)
@@ -159,7 +159,7 @@ class DelayOffByOne(Agd):
         while step := (yield from NextStep(state)):
             gradient = yield from gradient_at(state.weights, step.samples)
             mean = yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=f"gradient {step.number}"))
-            flights = (*state.flights, Flight((mean,), gradient.contribution()))
+            flights = (*state.flights, BucketsInFlight((mean,), gradient.contribution()))
             vector, optimizer_state = state.weights.vector, state.optimizer_state
             inputs: list[Contribution] = []
             if len(flights) >= self.delay:

@@ -17,8 +17,8 @@ from paceline.algorithms.methods.parameter_server import (
     AsyncSgd,
     ParameterServer,
     Push,
+    ServerStopped,
     Softsync,
-    Stop,
     SyncSgdPs,
     mean_of,
     opened,
@@ -200,7 +200,7 @@ class UnreadGoodbye(AsyncSgd):
             gradient = yield from Gradient(state.weights, batch)
             kept = yield from self.push(me, gradient, state.residual)
             reply = (yield from Receive(server)).value
-            if isinstance(reply, Stop):
+            if isinstance(reply, ServerStopped):
                 yield from Send(server, reply)
                 return state
             state = Replica(step.number + 1, reply, state.optimizer_state, kept)
@@ -216,7 +216,7 @@ class EndsTooEarly(KSync):
     @program
     def farewell(self, team: LivingWorkers) -> Program[None]:
         for worker in sorted(team.living):
-            yield from Send(worker, Stop())
+            yield from Send(worker, ServerStopped())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +260,7 @@ class WaitsForAnAnswer(AsyncSgd):
             state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
             message = yield from team.message()
             yield from Send(source, state.weights)
-        yield from Send(message.source, Stop())
+        yield from Send(message.source, ServerStopped())
         team.living -= {message.source}
         yield from self.farewell(team)
         return state

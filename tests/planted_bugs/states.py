@@ -9,9 +9,9 @@ from paceline.algorithms.core.operations import NextStep, Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at, local_step
 from paceline.algorithms.core.values import GradientResult
-from paceline.algorithms.methods.async_diloco import AsyncDiLoCo, Push, RoundState
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo, PseudoGradient, RoundState
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.parameter_server import Stop, server_of
+from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 from tests.planted_bugs.bug import planted
 from tests.planted_bugs.replicas import EverySecond
 
@@ -126,7 +126,7 @@ class KeepsTheLastRound(RoundsOfTwo):
         while True:
             if state.waits:
                 answer = (yield from Receive(server)).value
-                if isinstance(answer, Stop):
+                if isinstance(answer, ServerStopped):
                     return state
                 state = replace(state.next_round(answer), origins=state.origins)
             if not (step := (yield from NextStep(state))):
@@ -134,7 +134,7 @@ class KeepsTheLastRound(RoundsOfTwo):
             state = yield from self.inner_step(rule, state, step)
             if len(state.origins) % state.steps == 0:
                 change = state.start - state.weights.vector
-                yield from Send(server, Push(change, state.origins, asks=True))
+                yield from Send(server, PseudoGradient(change, state.origins, asks=True))
                 state = replace(state, waits=True)
 
 

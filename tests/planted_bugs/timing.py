@@ -20,7 +20,7 @@ from paceline.algorithms.methods.async_elastic import AsyncEasgd
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.dynamic_batch import Portioned, Timed
 from paceline.algorithms.methods.elastic import Exchange
-from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Stop, SyncSgdPs, opened, server_of
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, ServerStopped, SyncSgdPs, opened, server_of
 from paceline.algorithms.methods.pull_on_demand import Packet
 from paceline.algorithms.methods.ssp import Cached, Ssp
 from paceline.algorithms.methods.survivors import LivingWorkers
@@ -64,7 +64,7 @@ class WholeSeconds(Unguarded):
             timed = Timed(gradient.vector, gradient.contribution(), int(seconds), step.samples.count)
             yield from Send(server, timed)
             reply = (yield from Receive(server)).value
-            if isinstance(reply, Stop):
+            if isinstance(reply, ServerStopped):
                 return state
             state = Portioned(step.number + 1, reply.weights, state.optimizer_state, reply.part)
         return state
@@ -87,7 +87,7 @@ class TimesTheStart(Unguarded):
             gradient = yield from Wait(computing)
             yield from Send(server, Timed(gradient.vector, gradient.contribution(), seconds, step.samples.count))
             reply = (yield from Receive(server)).value
-            if isinstance(reply, Stop):
+            if isinstance(reply, ServerStopped):
                 return state
             state = Portioned(step.number + 1, reply.weights, state.optimizer_state, reply.part)
         return state
@@ -239,7 +239,7 @@ class SlackBySpeed(ReadsWhenStale):
         while True:
             if state.waits:
                 answer = (yield from Receive(server)).value
-                if isinstance(answer, Stop):
+                if isinstance(answer, ServerStopped):
                     return state
                 state = replace(state, weights=answer.weights, clock=answer.clock, waits=False)
             if not (step := (yield from NextStep(state))):
@@ -283,7 +283,7 @@ class PullByDuration(AsyncEasgd):
             gradient, seconds = yield from timed_gradient(state.weights, step.samples)
             yield from Send(server, Exchange(before, gradient.contribution(version=0)))
             centre = (yield from Receive(server)).value
-            if isinstance(centre, Stop):
+            if isinstance(centre, ServerStopped):
                 return state
             stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             pull = alpha * min(1.0, seconds) * (before - centre.vector)

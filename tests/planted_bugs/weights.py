@@ -23,7 +23,15 @@ from paceline.algorithms.methods.downpour import Accruing, Downpour
 from paceline.algorithms.methods.dynamic_batch import Balance, DbsSgd, Portion, Timed
 from paceline.algorithms.methods.local_sgd import DiLoCo
 from paceline.algorithms.methods.outer import Outer
-from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Push, Softsync, Stop, dismiss, server_of
+from paceline.algorithms.methods.parameter_server import (
+    AsyncMsgd,
+    AsyncSgd,
+    Push,
+    ServerStopped,
+    Softsync,
+    dismiss,
+    server_of,
+)
 from paceline.algorithms.methods.periodic import KAvg
 from paceline.algorithms.methods.pull_on_demand import Packet
 from paceline.algorithms.methods.streaming_diloco import Fragment, Streaming, StreamingDiLoCo
@@ -360,7 +368,7 @@ class DroppedAtAFetch(OwnPeriods):
         while True:
             if state.waits:
                 answer = (yield from Receive(server)).value
-                if isinstance(answer, Stop):
+                if isinstance(answer, ServerStopped):
                     return state
                 state = replace(state, weights=answer, waits=False)
             if not (step := (yield from NextStep(state))):
@@ -436,7 +444,7 @@ class LostWhenTwoCross(SendsDeltas):
                     if message.value.origins[0].version == state.weights.version:
                         state = yield from landed(state, message.value)
                 elif step is None:
-                    yield from Send(message.source, Stop())
+                    yield from Send(message.source, ServerStopped())
                     stopped.add(message.source)
                 else:
                     yield from Send(message.source, state.weights)

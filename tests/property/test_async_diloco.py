@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from paceline.algorithms.core.job import OneByOne
 from paceline.algorithms.core.operations import NextStep, Send
 from paceline.algorithms.core.values import Null, Rank
-from paceline.algorithms.methods.async_diloco import Answer, AsyncDiLoCo, Push, RoundState, local_steps
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo, PseudoGradient, RoundStart, RoundState, local_steps
 from paceline.algorithms.methods.delayed_nesterov import OuterOptimizer
 from paceline.algorithms.methods.local_sgd import DiLoCo
-from paceline.algorithms.methods.parameter_server import AsyncSgd, Stop
+from paceline.algorithms.methods.parameter_server import AsyncSgd, ServerStopped
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
 from paceline.checking.moves import Chooser, Shuffled, drawn
@@ -55,9 +55,9 @@ def timed(method: Any, times: Sequence[float], steps: int, learner: Any = None) 
     return simulate_job(job, timing, fixed_costs(message_s=0.1), Schedule(1))
 
 
-def pushes_of(run: AnyOrder) -> list[tuple[Rank, Push]]:
+def pushes_of(run: AnyOrder) -> list[tuple[Rank, PseudoGradient]]:
     sent = [(entry.move.rank, entry.op.value) for entry in run.log if isinstance(entry.op, Send)]
-    return [(rank, value) for rank, value in sent if isinstance(value, Push)]
+    return [(rank, value) for rank, value in sent if isinstance(value, PseudoGradient)]
 
 
 def reference(kind: str, changes: Sequence[Any], count: int, c: Fraction) -> list[Any]:
@@ -109,12 +109,12 @@ def test_a_pseudo_gradient_is_what_a_round_has_changed(
     for rank in range(workers):
         start: Any = UnlikeBowl().initial()
         for entry in run.log:
-            if isinstance(entry.op, Send) and isinstance(entry.op.value, Answer) and entry.op.to == rank:
+            if isinstance(entry.op, Send) and isinstance(entry.op.value, RoundStart) and entry.op.to == rank:
                 start = entry.op.value.weights.vector
             if entry.move.rank != rank or not isinstance(entry.op, Send):
                 continue
             held, push = start, entry.op.value
-            assert isinstance(push, Push)
+            assert isinstance(push, PseudoGradient)
             for origin in push.origins:
                 samples = run.job.samples(run.job.team[rank], origin.step)
                 gradient, _ = UnlikeBowl().gradient(held, UnlikeBowl().load(samples))
@@ -227,7 +227,9 @@ def test_what_is_applied_is_what_was_sent(data: st.DataObject, workers: int, ste
     assert Counter(rank for rank, _ in pushes_of(run)) == Counter(
         [update.inputs[0].rank for update in applied(run, Rank(workers))] + [rank for rank, _ in server.pending]
     )
-    goodbyes = [entry.op.to for entry in run.log if isinstance(entry.op, Send) and isinstance(entry.op.value, Stop)]
+    goodbyes = [
+        entry.op.to for entry in run.log if isinstance(entry.op, Send) and isinstance(entry.op.value, ServerStopped)
+    ]
     assert sorted(goodbyes) == list(range(workers))
 
 
@@ -307,10 +309,10 @@ def test_steps_grow_with_the_speed(period: int, whole: float, parts: list[float]
 
 
 def test_a_mean_of_measurements() -> None:
-    method, push = AsyncDiLoCo(smoothing=0.25), Push(None, (None,) * 4, asks=True, seconds=8.0)  # type: ignore[arg-type]
+    method, push = AsyncDiLoCo(smoothing=0.25), PseudoGradient(None, (None,) * 4, asks=True, seconds=8.0)  # type: ignore[arg-type]
     assert method.measured((None, 1.0), Rank(0), push) == (2.0, 1.0)
     assert method.measured((None, 1.0), Rank(1), push) == (None, 1.25)
-    timeless = Push(None, (None,) * 4, asks=True)  # type: ignore[arg-type]
+    timeless = PseudoGradient(None, (None,) * 4, asks=True)  # type: ignore[arg-type]
     assert method.measured((None, 1.0), Rank(0), timeless) == (None, 1.0)
 
 

@@ -26,11 +26,11 @@ from paceline.simulator.cohort.values import NotACohort
 from paceline.simulator.flows.max_min import add_flow, network, play
 from paceline.simulator.flows.parted_flows import AlikeParts
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
+from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, NetworkModel, NoCost
 from paceline.simulator.runs.engine import run_job
 from paceline.simulator.runs.run import perform
 from paceline.topologies.catalogue.host_memory import HostMemory
-from paceline.topologies.cluster import Cluster
+from paceline.topologies.cluster import ClusterModel
 from paceline.workloads import build
 from tests.clusters import star
 from tests.support import FixedTiming, built, job_of, placed
@@ -55,7 +55,7 @@ COUNTS = st.one_of(
 )
 
 
-def networks(nodes: list[list[int]]) -> dict[str, Network]:
+def networks(nodes: list[list[int]]) -> dict[str, NetworkModel]:
     return {
         "free": NoCost(),
         "measured": MeasuredNetwork(lambda _, members, size: 0.1 + 1e-3 * (size + members), lambda _: 0.25),
@@ -64,7 +64,7 @@ def networks(nodes: list[list[int]]) -> dict[str, Network]:
     }
 
 
-def in_memory(cluster: Cluster) -> Cluster:
+def in_memory(cluster: ClusterModel) -> ClusterModel:
     """Returns a cluster whose ranks share the memory of their node; every second node's is slower."""
     link = replace(cluster.nodes[0].intra_node_link, medium="memory")
     memories = [

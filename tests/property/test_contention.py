@@ -27,9 +27,9 @@ from paceline.simulator.flows.fabric import GraphFabric
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.simulator.flows.max_min import as_lists
 from paceline.simulator.flows.path_tables import Path
-from paceline.topologies.catalogue.device import Device
-from paceline.topologies.cluster import Cluster, Node
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.cluster import ClusterModel, Node
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.trees import fat_tree
 from tests.carried_out import simulate_by_events
 from tests.clusters import star
@@ -39,14 +39,14 @@ CLOSE = 1e-9
 """relative: both drivers add the same numbers in another order"""
 
 
-def tree() -> Cluster:
+def tree() -> ClusterModel:
     """16 hosts of a fat tree whose links carry 1000 bytes a second."""
-    wire = Link(name="wire", latency_s=0.25, bytes_per_s=1000.0, provenance="a test's own")
-    device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+    wire = LinkModel(name="wire", latency_s=0.25, bytes_per_s=1000.0, provenance="a test's own")
+    device = DeviceModel(name="device", overhead_s=1.0, per_sample_s=0.0)
     nodes = [
         Node(name=f"n{i}", device=device, seats=(f"host{i}",), host=f"host{i}", intra_node_link=wire) for i in range(16)
     ]
-    return Cluster(nodes=tuple(nodes), graph=fat_tree(k=4, link=wire))
+    return ClusterModel(nodes=tuple(nodes), graph=fat_tree(k=4, link=wire))
 
 
 CLUSTERS = [star(1, 1, 1, 1, latency_s=0.25), star(2, 2, 2, latency_s=0.25), star(3, 1, 2, latency_s=0.5), tree()]
@@ -113,7 +113,7 @@ def some_plan(fabric: GraphFabric, data: st.DataObject, ranks: int, base_s: floa
 
 @examples(25, 240)
 @given(cluster=st.sampled_from(CLUSTERS), data=st.data())
-def test_what_shares_ports_is_done_when_its_messages_are(cluster: Cluster, data: st.DataObject) -> None:
+def test_what_shares_ports_is_done_when_its_messages_are(cluster: ClusterModel, data: st.DataObject) -> None:
     fabric = GraphFabric(cluster)
     asked: list[tuple[float, Any]] = []
     for _ in range(data.draw(st.integers(1, 3))):
@@ -144,7 +144,7 @@ def test_a_collective_is_handed_back_when_nothing_else_uses_its_ports(monkeypatc
 
 @examples(25, 240)
 @given(cluster=st.sampled_from(CLUSTERS), data=st.data())
-def test_alone_is_as_if_carried_out(cluster: Cluster, data: st.DataObject) -> None:
+def test_alone_is_as_if_carried_out(cluster: ClusterModel, data: st.DataObject) -> None:
     fabric = GraphFabric(cluster)
     plan = some_plan(fabric, data, cluster.workers)
     entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in plan.ranks])
@@ -153,7 +153,7 @@ def test_alone_is_as_if_carried_out(cluster: Cluster, data: st.DataObject) -> No
 
 @examples(12, 200)
 @given(cluster=st.sampled_from(CLUSTERS), data=st.data())
-def test_machine_code_says_what_the_source_says(cluster: Cluster, data: st.DataObject) -> None:
+def test_machine_code_says_what_the_source_says(cluster: ClusterModel, data: st.DataObject) -> None:
     fabric = GraphFabric(cluster)
     plan = some_plan(fabric, data, cluster.workers)
     entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in plan.ranks])
@@ -167,7 +167,9 @@ def test_machine_code_says_what_the_source_says(cluster: Cluster, data: st.DataO
 
 @examples(25, 100)
 @given(cluster=st.sampled_from(CLUSTERS), time_s=st.floats(-1.0, 20.0), data=st.data())
-def test_machine_code_is_in_the_same_state_at_any_time(cluster: Cluster, time_s: float, data: st.DataObject) -> None:
+def test_machine_code_is_in_the_same_state_at_any_time(
+    cluster: ClusterModel, time_s: float, data: st.DataObject
+) -> None:
     fabric = GraphFabric(cluster)
     plan = some_plan(fabric, data, cluster.workers)
     one, other = (simulate_alone(plan, fabric, begun(plan), time_s, compiled=compiled) for compiled in (True, False))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from paceline.algorithms import find
 from paceline.algorithms.core.values import Rank, Samples, Weights
 from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.methods.layerwise import Flight, Landing, Shares
+from paceline.algorithms.methods.layerwise import BucketsInFlight, Landing, Shares
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import drawn
 from tests.exact import ExactBowl, applied
@@ -103,7 +103,7 @@ def test_layer_by_layer_is_the_same_in_value(data: st.DataObject, workers: int, 
 class LandsElsewhere(LayerwiseAgd):
     """Applies each layer's mean to another layer."""
 
-    def landings(self, shares: Shares, flight: Flight, weights: Weights, memory: Any) -> list[Landing]:
+    def landings(self, shares: Shares, flight: BucketsInFlight, weights: Weights, memory: Any) -> list[Landing]:
         return super().landings(shares, dataclasses.replace(flight, means=flight.means[::-1]), weights, memory)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paceline.algorithms.core.operations import Gradient, Receive, Send
 from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.downpour import Downpour
-from paceline.algorithms.methods.parameter_server import AsyncSgd, Stop
+from paceline.algorithms.methods.parameter_server import AsyncSgd, ServerStopped
 from paceline.algorithms.methods.pull_on_demand import Packet
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
@@ -124,7 +124,9 @@ def test_messages_are_conserved(data: st.DataObject, workers: int, steps: int, n
     taken = Counter(update.inputs[0].rank for update in applied(run, Rank(workers)))
     kept = Counter(rank for rank, packet in run.trace.states[Rank(workers)].pending if packet.origins)
     assert sent == taken + kept
-    goodbyes = [entry.op.to for entry in run.log if isinstance(entry.op, Send) and isinstance(entry.op.value, Stop)]
+    goodbyes = [
+        entry.op.to for entry in run.log if isinstance(entry.op, Send) and isinstance(entry.op.value, ServerStopped)
+    ]
     assert sorted(goodbyes) == list(range(workers))
 
 

@@ -27,7 +27,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Weights
 from paceline.algorithms.methods.elastic import Exchange
-from paceline.algorithms.methods.parameter_server import Stop, server_of
+from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 from paceline.algorithms.methods.sync_elastic import Elastically, SyncEasgd1, SyncEasgd2
 from tests.elastic import check_the_sum
 from tests.exact import EasgdApart, SyncEasgd3Apart, apart
@@ -44,7 +44,7 @@ class ReplyAfterUpdate(EasgdApart):
             before = state.weights.vector
             yield from Send(server, Exchange(before, gradient.contribution()))
             centre = (yield from Receive(server)).value
-            if isinstance(centre, Stop):
+            if isinstance(centre, ServerStopped):
                 return state
             vector = before - self.learning_rate * gradient.vector - alpha * (before - centre.vector)
             state = Replica(step.number + 1, Weights(vector, state.weights.version + 1))
@@ -62,7 +62,7 @@ class ReplyAfterUpdate(EasgdApart):
             state = Replica(step.number + 1, Weights(centre, version))
             yield from Send(turn, state.weights)
         for worker in me.workers:
-            yield from Send(worker, Stop())
+            yield from Send(worker, ServerStopped())
         return state
 
 
@@ -73,7 +73,7 @@ class CentreSeesMovedWorker(EasgdApart):
         server, alpha = server_of(me), self.alpha(me)
         while step := (yield from NextStep(state)):
             centre = (yield from Receive(server)).value
-            if isinstance(centre, Stop):
+            if isinstance(centre, ServerStopped):
                 return state
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
@@ -93,7 +93,7 @@ class StaleReply(EasgdApart):
         server, alpha = server_of(me), self.alpha(me)
         while step := (yield from NextStep(state)):
             newest = (yield from Receive(server)).value
-            if isinstance(newest, Stop):
+            if isinstance(newest, ServerStopped):
                 return state
             centre = state.optimizer_state if isinstance(state.optimizer_state, Weights) else newest
             batch = yield from Load(step.samples)

@@ -23,7 +23,7 @@ from paceline.algorithms.core.program import Lane, Program, Routine, program
 from paceline.algorithms.core.values import Contribution, Message, Rank, Step, Weights
 from paceline.algorithms.methods.async_elastic import Ask, AsyncEasgd, AsyncMeasgd, Delta, Eamsgd, landed, takes_deltas
 from paceline.algorithms.methods.elastic import Exchange
-from paceline.algorithms.methods.parameter_server import Stop, server_of
+from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
 from paceline.checking.moves import Adversary, Move, Shuffled, drawn
@@ -82,7 +82,7 @@ class StaleReply(SendsWeights):
 def goodbyes(me: RankContext) -> Program[None]:
     for _ in me.workers:
         message = yield from Receive()
-        yield from Send(message.source, Stop())
+        yield from Send(message.source, ServerStopped())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class MovesInBetween(SendsWeights):
             gradient = yield from Gradient(state.weights, batch)
             moved = state.weights.vector - HALF * gradient.vector  # any step other than 0
             centre = (yield from Receive(server)).value
-            if isinstance(centre, Stop):
+            if isinstance(centre, ServerStopped):
                 return state
             pull = alpha * (moved - centre.vector)
             vector = moved - pull + HALF * gradient.vector  # the step is undone, so that only the elastic term is wrong
@@ -127,7 +127,7 @@ def forgetful(me: RankContext, state: Replica) -> Program[Replica]:
         message = yield from Receive()
         if isinstance(message.value, Ask):
             asked += 1
-            yield from Send(message.source, Stop())
+            yield from Send(message.source, ServerStopped())
     return state
 
 
@@ -180,7 +180,7 @@ def test_every_exchange_lands_once_and_every_worker_is_told_once(
     run = AnyOrder(job)
     trace = run.run(drawn(data))
     sent = [entry.op.value for entry in run.log if isinstance(entry.op, Send)]
-    assert sum(isinstance(value, Stop) for value in sent) == workers
+    assert sum(isinstance(value, ServerStopped) for value in sent) == workers
     assert sum(isinstance(value, Ask) for value in sent) == steps + workers
     deltas = [value for value in sent if isinstance(value, Delta)]
     assert [len(delta.origins) for delta in deltas] == [period] * steps
@@ -225,7 +225,7 @@ class Workers:
 
     def hear(self, rank: Rank, value: Any) -> None:
         """A message from the server."""
-        if isinstance(value, Stop):
+        if isinstance(value, ServerStopped):
             self.told.add(rank)
             return
         living = len(self.under_way.keys() - self.dead)

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.simulator.kernel.crash_timeline import Life, State, Timeline, Times, timeline_of
+from paceline.simulator.kernel.crash_timeline import AscendingTimes, CrashTimeline, Life, TimelineState, timeline_of
 from paceline.topologies.faults.jitter import Jitter
 from paceline.topologies.faults.slowdowns import FULL_SPEED, Speed, speed_of
-from paceline.topologies.faults.worker_faults import Crashes, Place, Slowdown, count_of
+from paceline.topologies.faults.worker_faults import CrashModel, FaultPlace, SlowdownModel, count_of
 
-EVERYBODY = Place()
+EVERYBODY = FaultPlace()
 SECONDS = st.floats(0.01, 20.0)
 ONCE = st.builds(
-    lambda factor, at_s, lasts_s: Slowdown(place=EVERYBODY, factor=factor, at_s=at_s, lasts_s=lasts_s),
+    lambda factor, at_s, lasts_s: SlowdownModel(place=EVERYBODY, factor=factor, at_s=at_s, lasts_s=lasts_s),
     st.floats(1.0, 5.0),
     st.floats(0.0, 30.0),
     SECONDS,
 )
 AGAIN = st.builds(
-    lambda factor, every_s, lasts_s: Slowdown(
+    lambda factor, every_s, lasts_s: SlowdownModel(
         place=EVERYBODY, factor=factor, every_s=every_s, lasts_s=lasts_s, duration=Jitter.of("expon")
     ),
     st.floats(1.0, 5.0),
@@ -31,7 +31,7 @@ AGAIN = st.builds(
 )
 SLOWDOWNS = st.lists(ONCE | AGAIN, max_size=3)
 COSTS = st.builds(
-    lambda recovery_s, every_s, cost_s: Crashes(
+    lambda recovery_s, every_s, cost_s: CrashModel(
         recovery_s=recovery_s, checkpoint_every_s=every_s, checkpoint_cost_s=cost_s
     ),
     st.floats(0.0, 3.0),
@@ -43,12 +43,12 @@ PIECES = st.lists(st.tuples(st.floats(0.0, 2.0), st.floats(0.0, 3.0)), min_size=
 TIMES = st.lists(st.floats(0.0, 60.0), max_size=6).map(sorted)
 
 
-def speed(slowdowns: list[Slowdown], seed: int = 1) -> Speed:
+def speed(slowdowns: list[SlowdownModel], seed: int = 1) -> Speed:
     return speed_of(slowdowns, rank=0, node=0, nodes=1, seed=seed)
 
 
-def lived(timeline: Timeline, pieces: list[tuple[float, float]]) -> list[Life]:
-    state, lives = State(), []
+def lived(timeline: CrashTimeline, pieces: list[tuple[float, float]]) -> list[Life]:
+    state, lives = TimelineState(), []
     for idle_s, work_s in pieces:
         lives.append(timeline.live(state, state.now_s + idle_s, work_s))
         state = lives[-1].state
@@ -64,21 +64,21 @@ def spent(lives: list[Life], stage: str) -> float:
 
 @given(SLOWDOWNS, SECONDS, SECONDS, SECONDS)
 def test_work_split_in_two_ends_when_the_whole_does(
-    slowdowns: list[Slowdown], start_s: float, one_s: float, other_s: float
+    slowdowns: list[SlowdownModel], start_s: float, one_s: float, other_s: float
 ) -> None:
     law = speed(slowdowns)
     assert law.end_s(law.end_s(start_s, one_s), other_s) == pytest.approx(law.end_s(start_s, one_s + other_s))
 
 
 @given(SLOWDOWNS, SECONDS, SECONDS)
-def test_work_and_end_are_each_others_inverse(slowdowns: list[Slowdown], start_s: float, work_s: float) -> None:
+def test_work_and_end_are_each_others_inverse(slowdowns: list[SlowdownModel], start_s: float, work_s: float) -> None:
     law = speed(slowdowns)
     assert law.work_s(start_s, law.end_s(start_s, work_s)) == pytest.approx(work_s)
 
 
 @given(SLOWDOWNS, SECONDS, SECONDS, st.floats(0.0, 10.0))
 def test_later_or_more_work_never_ends_sooner(
-    slowdowns: list[Slowdown], start_s: float, work_s: float, more_s: float
+    slowdowns: list[SlowdownModel], start_s: float, work_s: float, more_s: float
 ) -> None:
     law, end_s = speed(slowdowns), speed(slowdowns).end_s(start_s, work_s)
     assert law.end_s(start_s, work_s + more_s) >= end_s - 1e-9
@@ -90,7 +90,7 @@ def test_later_or_more_work_never_ends_sooner(
 
 
 @given(SLOWDOWNS, st.lists(SECONDS, min_size=2, max_size=6), st.integers(0, 2**16))
-def test_the_order_of_asking_does_not_matter(slowdowns: list[Slowdown], times_s: list[float], seed: int) -> None:
+def test_the_order_of_asking_does_not_matter(slowdowns: list[SlowdownModel], times_s: list[float], seed: int) -> None:
     forwards, backwards = speed(slowdowns, seed), speed(slowdowns, seed)
     ahead = [forwards.end_s(time_s, 1.0) for time_s in times_s]
     assert ahead == [backwards.end_s(time_s, 1.0) for time_s in reversed(times_s)][::-1]
@@ -101,9 +101,9 @@ def test_the_order_of_asking_does_not_matter(slowdowns: list[Slowdown], times_s:
 
 @given(SLOWDOWNS, PIECES)
 def test_without_crashes_and_checkpoints_only_speed_counts(
-    slowdowns: list[Slowdown], pieces: list[tuple[float, float]]
+    slowdowns: list[SlowdownModel], pieces: list[tuple[float, float]]
 ) -> None:
-    timeline, law = Timeline(Times(iter(())), Crashes(), speed(slowdowns)), speed(slowdowns)
+    timeline, law = CrashTimeline(AscendingTimes(iter(())), CrashModel(), speed(slowdowns)), speed(slowdowns)
     end_s = 0.0
     for (idle_s, work_s), life in zip(pieces, lived(timeline, pieces), strict=True):
         end_s = law.end_s(end_s + idle_s, work_s)
@@ -113,10 +113,10 @@ def test_without_crashes_and_checkpoints_only_speed_counts(
 
 @given(SLOWDOWNS, TIMES, COSTS, PIECES)
 def test_every_second_has_its_stage_and_all_work_is_done_once(
-    slowdowns: list[Slowdown], times_s: list[float], costs: Crashes, pieces: list[tuple[float, float]]
+    slowdowns: list[SlowdownModel], times_s: list[float], costs: CrashModel, pieces: list[tuple[float, float]]
 ) -> None:
     law = speed(slowdowns)
-    lives = lived(Timeline(Times(iter(times_s)), costs, law), pieces)
+    lives = lived(CrashTimeline(AscendingTimes(iter(times_s)), costs, law), pieces)
     stretches = [stretch for life in lives for stretch in life.stretches]
     assert all(one.start_s <= one.end_s for one in stretches)
     assert all(one.end_s <= other.start_s for one, other in pairwise(stretches))
@@ -129,16 +129,16 @@ def test_every_second_has_its_stage_and_all_work_is_done_once(
 
 @given(TIMES, COSTS, PIECES, st.floats(0.0, 60.0))
 def test_a_further_crash_never_makes_anything_sooner(
-    times_s: list[float], costs: Crashes, pieces: list[tuple[float, float]], more_s: float
+    times_s: list[float], costs: CrashModel, pieces: list[tuple[float, float]], more_s: float
 ) -> None:
-    fewer, more = (Timeline(Times(iter(sorted(times))), costs) for times in (times_s, [*times_s, more_s]))
+    fewer, more = (CrashTimeline(AscendingTimes(iter(sorted(times))), costs) for times in (times_s, [*times_s, more_s]))
     for one, other in zip(lived_at(fewer, pieces), lived_at(more, pieces), strict=True):
         assert one <= other + 1e-9
 
 
-def lived_at(timeline: Timeline, pieces: list[tuple[float, float]]) -> list[float]:
+def lived_at(timeline: CrashTimeline, pieces: list[tuple[float, float]]) -> list[float]:
     """Returns when each piece ends, where each has its own start time, whenever the one before it ended."""
-    state, ends, given_s = State(), [], 0.0
+    state, ends, given_s = TimelineState(), [], 0.0
     for idle_s, work_s in pieces:
         given_s += idle_s + work_s
         state = timeline.live(state, given_s, work_s).state
@@ -148,12 +148,12 @@ def lived_at(timeline: Timeline, pieces: list[tuple[float, float]]) -> list[floa
 
 @given(TIMES, COSTS, st.floats(0.1, 8.0), st.floats(0.0, 30.0))
 def test_what_is_left_off_and_taken_up_again_ends_as_if_it_had_not_been(
-    times_s: list[float], costs: Crashes, work_s: float, until_s: float
+    times_s: list[float], costs: CrashModel, work_s: float, until_s: float
 ) -> None:
     """A timeline in two parts, with the rest of the work at once, is the same as in one."""
-    timeline = Timeline(Times(iter(times_s)), costs)
-    whole = timeline.live(State(), 0.0, work_s)
-    part = timeline.live(State(), 0.0, work_s, until_s=until_s)
+    timeline = CrashTimeline(AscendingTimes(iter(times_s)), costs)
+    whole = timeline.live(TimelineState(), 0.0, work_s)
+    part = timeline.live(TimelineState(), 0.0, work_s, until_s=until_s)
     assert part.end_s <= max(until_s, 0.0) or part == whole
     left_s = work_s - spent([part], "compute")
     rest = timeline.live(part.state, part.end_s, left_s)
@@ -162,7 +162,7 @@ def test_what_is_left_off_and_taken_up_again_ends_as_if_it_had_not_been(
 
 @given(st.integers(0, 2**16), st.floats(1.0, 20.0), st.integers(0, 3))
 def test_the_same_seed_and_rank_live_the_same_life(seed: int, mtbf_s: float, rank: int) -> None:
-    crashes = Crashes(mtbf_s=mtbf_s, node_mtbf_s=50.0, recovery_s=0.1, checkpoint_every_s=1.0)
+    crashes = CrashModel(mtbf_s=mtbf_s, node_mtbf_s=50.0, recovery_s=0.1, checkpoint_every_s=1.0)
 
     def ends() -> list[float]:
         timeline = timeline_of(crashes, FULL_SPEED, rank=rank, node=0, nodes=1, seed=seed)
@@ -173,6 +173,6 @@ def test_the_same_seed_and_rank_live_the_same_life(seed: int, mtbf_s: float, ran
 
 @given(st.floats(0.001, 1.0), st.integers(1, 300), st.integers(0, 2**16), st.integers(0, 3))
 def test_a_share_is_so_many_nodes(share: float, nodes: int, seed: int, entry: int) -> None:
-    place = Place(share=share)
+    place = FaultPlace(share=share)
     held = sum(place.holds(rank=0, node=node, nodes=nodes, seed=seed, entry=entry) for node in range(nodes))
     assert held == count_of(share, nodes) and abs(held - share * nodes) <= 0.5

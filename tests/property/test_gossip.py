@@ -19,7 +19,7 @@ from paceline.algorithms.core.operations import Gradient, Load, NextStep, Now, R
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Layout, Message, Rank, Weights
 from paceline.algorithms.methods.ad_psgd import AdPsgd, Goodbye, PassiveState
-from paceline.algorithms.methods.gossip import Copy, Gossip, Gossiping, halfway, rounds
+from paceline.algorithms.methods.gossip import Gossip, Gossiping, SentReplica, halfway, rounds
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled, drawn
 from paceline.scenarios import ScenarioError, load
@@ -142,12 +142,12 @@ class SentAfterTheUpdate(GossipApart):
         while step := (yield from NextStep(state)):
             weights = state.weights
             if state.coming is not None:
-                copy: Copy = (yield from Wait(state.coming)).value
+                copy: SentReplica = (yield from Wait(state.coming)).value
                 weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
             to, source = self.peers(me, step.number)
             gradient = yield from Gradient(weights, (yield from Load(step.samples)))
             vector = weights.vector - self.learning_rate * gradient.vector
-            yield from Send(to, Copy(Weights(vector, weights.version), None))
+            yield from Send(to, SentReplica(Weights(vector, weights.version), None))
             coming = yield from Start(Receive(source))
             version = yield from RecordUpdate(Weights(vector, weights.version), [gradient.contribution()])
             state = Gossiping(step.number + 1, Weights(vector, version), None, coming)
@@ -168,14 +168,14 @@ class SentLive(GossipApart):
     @program
     def transfer(self, to: Rank, buffer: Buffer) -> Program[None]:
         yield from Now()  # any number of others may move before the next line
-        yield from Send(to, Copy(Weights(buffer.vector, 0), None))
+        yield from Send(to, SentReplica(Weights(buffer.vector, 0), None))
 
     @program
     def worker(self, me: RankContext, state: Gossiping) -> Program[Gossiping]:
         while step := (yield from NextStep(state)):
             weights = state.weights
             if state.coming is not None:
-                copy: Copy = (yield from Wait(state.coming)).value
+                copy: SentReplica = (yield from Wait(state.coming)).value
                 weights = Weights(halfway(weights.vector, copy.weights.vector), weights.version)
             to, source = self.peers(me, step.number)
             buffer = Buffer(weights.vector)

@@ -24,7 +24,7 @@ from paceline.algorithms.core.operations import Access
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.async_elastic import AsyncEasgd
 from paceline.algorithms.methods.elastic import Easgd
-from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
+from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemorySgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
@@ -47,11 +47,11 @@ ORDERS = st.integers(0, 2**32 - 1).map(Shuffled)
 """for programs that start sub-programs: an order that Hypothesis breaks off half-way might leave one built in vain"""
 
 
-def exact_job(method: SharedMemory, workers: int, steps: int) -> Job:
+def exact_job(method: SharedMemorySgd, workers: int, steps: int) -> Job:
     return job_of(method, nodes=[list(range(workers))], steps=steps, learner=ExactBowl())
 
 
-def exact_run(method: SharedMemory, choose: Chooser, workers: int, steps: int) -> AnyOrder:
+def exact_run(method: SharedMemorySgd, choose: Chooser, workers: int, steps: int) -> AnyOrder:
     run = AnyOrder(exact_job(method, workers, steps))
     run.run(choose)
     return run
@@ -69,7 +69,7 @@ def added(run: AnyOrder) -> list[tuple[Rank, Any]]:
 @BOTH
 @given(order=ORDERS, workers=WORKERS, steps=STEPS, lock=st.booleans())
 def test_no_order_makes_a_negative_lag(
-    order: Chooser, method: type[SharedMemory], workers: int, steps: int, lock: bool
+    order: Chooser, method: type[SharedMemorySgd], workers: int, steps: int, lock: bool
 ) -> None:
     """Number 19, without a server: every step is one row, no lag is negative, and with the lock versions rise by 1."""
     run = exact_run(method(lock=lock, learning_rate=TENTH), order, workers, steps)
@@ -126,7 +126,9 @@ def test_the_weights_are_the_start_and_all_that_was_added(
 
 @BOTH
 @given(order=ORDERS, workers=st.integers(1, 3), stops=st.sets(st.integers(0, 6), max_size=2))
-def test_it_goes_on_where_it_stopped(order: Chooser, method: type[SharedMemory], workers: int, stops: set[int]) -> None:
+def test_it_goes_on_where_it_stopped(
+    order: Chooser, method: type[SharedMemorySgd], workers: int, stops: set[int]
+) -> None:
     """The memory is removed in between and filled from the states; no step is lost or done twice, versions continue."""
     job = exact_job(method(learning_rate=TENTH), workers, 6)
     parts = run_in_parts(job, sorted(stops), lambda: order)
@@ -158,7 +160,7 @@ def total(states: Any) -> Any:
     return sum((state.weights.vector for state in states.values()), states[Rank(0)].centre.vector)
 
 
-def in_time(method: SharedMemory, workers: int = 3, steps: int = 12) -> tuple[Job, Trace]:
+def in_time(method: SharedMemorySgd, workers: int = 3, steps: int = 12) -> tuple[Job, Trace]:
     """Gradients take a second or a little more; a read of the memory takes a quarter of a second, an add a half."""
     job = job_of(method, nodes=[list(range(workers))], steps=steps, learner=Bowl(size=16))
     timing = FixedTiming(
@@ -181,7 +183,7 @@ def test_the_sum_is_not_conserved_when_updates_are_lost(lock: bool) -> None:
 
 
 @BOTH
-def test_with_the_lock_nothing_is_lost_and_without_it_something_is(method: type[SharedMemory]) -> None:
+def test_with_the_lock_nothing_is_lost_and_without_it_something_is(method: type[SharedMemorySgd]) -> None:
     shares = [in_time(method(lock=lock))[1].lost_updates for lock in (False, True)]
     assert shares[0] is not None and 0.05 < shares[0]["lost_share"] <= 1
     assert shares[1] == {"adds": 12, "lost_share": 0.0}
@@ -265,7 +267,7 @@ def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
     ],
     ids=["sgd", "easgd"],
 )
-def test_one_handler_at_a_time_is_async(ours: SharedMemory, theirs: Method) -> None:
+def test_one_handler_at_a_time_is_async(ours: SharedMemorySgd, theirs: Method) -> None:
     """Number 18, exactly, in every order; and it holds because of the lock."""
     check_one_handler_is_async(True, ours, theirs)
     with pytest.raises(AssertionError, match="another run"):

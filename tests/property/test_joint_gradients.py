@@ -23,7 +23,7 @@ from paceline.algorithms.methods.dynamic_batch import DbsSgd
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
-from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.batches.examples import Examples, LabelledBatch
 from paceline.workloads.learners.torch_building import uniform
 from paceline.workloads.learners.torch_learner import TorchLearner
 from tests.support import FixedTiming, built, job_of, nodes_for, staleness_table
@@ -38,7 +38,7 @@ ACTIVATIONS = st.sampled_from([nn.ReLU, nn.Tanh, nn.GELU, nn.Softplus])
 def examples() -> Examples:
     source = torch.Generator().manual_seed(0)
     inputs = torch.randn(POPULATION, INPUTS, generator=source, dtype=torch.float64)
-    batch = Batch(inputs, torch.randint(CLASSES, (POPULATION,), generator=source))
+    batch = LabelledBatch(inputs, torch.randint(CLASSES, (POPULATION,), generator=source))
     return Examples(batch, batch.at(slice(0, 32)), CLASSES)
 
 

@@ -18,11 +18,11 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.delayed import LayerwiseAgd
 from paceline.algorithms.methods.layerwise import (
+    BucketWeights,
     Landing,
     LayerwiseSgd,
     LayerwiseSgdLazy,
     LayerwiseSgdNextForward,
-    Piece,
     land,
 )
 from paceline.checking.anyorder import AnyOrder
@@ -75,8 +75,8 @@ class MixesUpLayers(LayerwiseSgdLazy):
     """Records the layers in the order in which their means arrive."""
 
     @program
-    def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:
-        pieces: dict[int, Piece] = {}
+    def settle(self, landings: Sequence[Landing]) -> Program[list[BucketWeights]]:
+        pieces: dict[int, BucketWeights] = {}
         while missing := [place for place in range(len(landings)) if place not in pieces]:
             for found, _ in (yield from WaitFor([landings[place].mean for place in missing], "any")):
                 pieces[missing[found]] = yield from land(landings[missing[found]])

@@ -16,7 +16,7 @@ from paceline.scenarios import load
 from paceline.simulator.collectives import pattern_time
 from paceline.simulator.collectives.pattern_time import repeated
 from paceline.simulator.collectives.plans import find_paths
-from paceline.simulator.collectives.rings import Layout
+from paceline.simulator.collectives.rings import RingLayout
 from paceline.simulator.flows.path_tables import SLOWNESS
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.graphs.graph_registry import build
@@ -149,7 +149,7 @@ def test_rings_have_the_same_order(
     found = []
     for many in (1, 10**9):
         monkeypatch.setattr("paceline.simulator.flows.fabric.MANY", many)
-        layout = Layout(fabric, group, nodes)
+        layout = RingLayout(fabric, group, nodes)
         found.append((layout.nodes, layout.order, layout.channels))
     assert found[0] == found[1]
 

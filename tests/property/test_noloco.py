@@ -16,7 +16,7 @@ from paceline.algorithms.core.method import Method, build_team
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.values import Layout, Null, Rank
 from paceline.algorithms.methods.local_sgd import DiLoCo
-from paceline.algorithms.methods.noloco import NoLoCo, Round
+from paceline.algorithms.methods.noloco import NoLoCo, RoundChange
 from paceline.algorithms.methods.periodic import KAvg
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled, first
@@ -173,7 +173,7 @@ def test_runs_without_learning_carry_only_sizes() -> None:
     method, x = NoLoCo(), Null(8)
     team = build_team(method, [[Rank(0)], [Rank(1)]], Layout(()))
     state = method.begin(team[0], x)
-    assert method.after_pair(state, Round(x, x)) == (x, x)
+    assert method.after_pair(state, RoundChange(x, x)) == (x, x)
 
 
 def test_one_worker_is_refused() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.simulator.network.network import ClusterNetwork
-from paceline.topologies.cluster import Cluster
-from paceline.topologies.faults.link_faults import LinkFault, changes
+from paceline.topologies.cluster import ClusterModel
+from paceline.topologies.faults.link_faults import LinkFaultModel, changes
 from paceline.topologies.graphs.network_graphs import ring, torus
 from paceline.topologies.graphs.trees import fat_tree
 from tests.clusters import star
@@ -31,19 +31,19 @@ TIMES = st.sampled_from([0.0, 0.5, 1.0, 2.25, 3.3, 7.1])
 
 
 @st.composite
-def failing(draw: st.DrawFn) -> Cluster:
+def failing(draw: st.DrawFn) -> ClusterModel:
     """A cluster with links that are slow or broken for a while, and repaired in the end."""
     cluster = draw(st.sampled_from(CLUSTERS))
     wires = st.sampled_from(cluster.graph.connections).map(lambda wire: wire.ends)
     rates = st.sampled_from([0.0, 0.0, 0.25, 0.5])
     lasting = st.sampled_from([0.3, 1.0, 4.7])
-    one = st.builds(LinkFault, between=wires, at_s=TIMES, lasts_s=lasting, rate=rates)
+    one = st.builds(LinkFaultModel, between=wires, at_s=TIMES, lasts_s=lasting, rate=rates)
     return replace(cluster, link_faults=tuple(draw(st.lists(one, min_size=1, max_size=4))))
 
 
 @examples(25, 600)
 @given(cluster=failing(), data=st.data())
-def test_whether_collectives_are_carried_out_makes_no_difference(cluster: Cluster, data: st.DataObject) -> None:
+def test_whether_collectives_are_carried_out_makes_no_difference(cluster: ClusterModel, data: st.DataObject) -> None:
     ranks = st.integers(0, cluster.workers - 1)
     pairs = st.tuples(ranks, ranks).filter(lambda pair: pair[0] != pair[1])
     sizes = st.sampled_from([0, 100, 997, 3001])
@@ -65,7 +65,7 @@ def test_whether_collectives_are_carried_out_makes_no_difference(cluster: Cluste
 
 
 @given(cluster=failing())
-def test_after_the_last_repair_everything_is_as_before(cluster: Cluster) -> None:
+def test_after_the_last_repair_everything_is_as_before(cluster: ClusterModel) -> None:
     fabric, before = ClusterNetwork(cluster).fabric, dict(ClusterNetwork(cluster).fabric.capacity)
     for change in changes(cluster.graph, cluster.link_faults):
         for wire, rate in change.rates.items():

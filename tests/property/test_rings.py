@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.collectives.pattern_time import alone_s
-from paceline.simulator.collectives.patterns import Channel, Setting, build, ring_all_reduce
+from paceline.simulator.collectives.patterns import RingChannel, Setting, build, ring_all_reduce
 from paceline.simulator.collectives.plans import CollectivePlan
-from paceline.simulator.collectives.rings import Layout, disjoint_cycles, widest_cycle
+from paceline.simulator.collectives.rings import RingLayout, disjoint_cycles, widest_cycle
 from paceline.simulator.flows.fabric import GraphFabric
-from paceline.topologies.catalogue.device import Device
-from paceline.topologies.cluster import Cluster, Node, sites
+from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.cluster import ClusterModel, Node, sites
 from paceline.topologies.graphs.gpu_machines import HYBRID_CUBE_MESH
 from paceline.topologies.graphs.graph_registry import build as graph_of
 from paceline.topologies.graphs.links import LINKS
@@ -25,7 +25,7 @@ from tests.clusters import star
 from tests.replay import Uniform, replayed_s
 from tests.thorough import examples
 
-DEVICE = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
+DEVICE = DeviceModel(name="device", overhead_s=1.0, per_sample_s=0.0)
 
 
 def system(name: str, nodes: int) -> tuple[GraphFabric, Group, tuple[tuple[int, ...], ...]]:
@@ -34,14 +34,14 @@ def system(name: str, nodes: int) -> tuple[GraphFabric, Group, tuple[tuple[int, 
         Node(name=site.name, device=DEVICE, seats=site.seats, host=site.host, intra_node_link=LINKS["shared-memory"])
         for site in sites(graph)[:nodes]
     ]
-    cluster = Cluster(nodes=tuple(found), graph=graph)
+    cluster = ClusterModel(nodes=tuple(found), graph=graph)
     places = tuple(tuple(map(int, node)) for node in cluster.placement)
     return GraphFabric(cluster), Group(tuple(map(Rank, range(cluster.workers)))), places
 
 
 def all_reduce_s(
     fabric: GraphFabric, group: Group, nbytes: float, name: str = "ring", order: tuple[int, ...] = (),
-    channels: tuple[Channel, ...] = (), nodes: tuple[tuple[int, ...], ...] = (),
+    channels: tuple[RingChannel, ...] = (), nodes: tuple[tuple[int, ...], ...] = (),
 ) -> float:  # fmt: skip
     pattern = build("AllReduce", name, Setting(len(group), nbytes, 0, nodes, order, channels))
     return float(alone_s(CollectivePlan(pattern, tuple(group), fabric.paths), fabric).max())
@@ -53,7 +53,7 @@ SYSTEMS = [("dgx1-p100", 1), ("dgx1-v100", 2), ("dgx1-p100", 3), ("dgx-a100", 2)
 @pytest.mark.parametrize(("name", "nodes"), SYSTEMS)
 def test_rings_go_around_everybody_and_are_no_slower(name: str, nodes: int) -> None:
     fabric, group, places = system(name, nodes)
-    layout, nbytes, p = Layout(fabric, group, places), 1e8, len(group)
+    layout, nbytes, p = RingLayout(fabric, group, places), 1e8, len(group)
     assert sorted(layout.order) == list(range(p))
     assert [sorted(node) for node in layout.nodes] == [list(node) for node in places]
     for one in layout.channels:
@@ -69,7 +69,7 @@ def test_rings_go_around_everybody_and_are_no_slower(name: str, nodes: int) -> N
 def test_channels_of_a_dgx1_use_all_its_links(name: str, links: int) -> None:
     """Bus bandwidth 2 (p − 1)/p n / t: as many links as a GPU has, at the rate of one, to 1 % and latencies."""
     fabric, group, places = system(name, 1)
-    layout = Layout(fabric, group, places)
+    layout = RingLayout(fabric, group, places)
     assert len(layout.channels) == links
     rate = min(bytes_per_s for port, bytes_per_s in fabric.capacity.items() if port.count("gpu") == 2)
     seconds = all_reduce_s(fabric, group, 1e10, "ring-channels", channels=layout.channels)
@@ -78,7 +78,7 @@ def test_channels_of_a_dgx1_use_all_its_links(name: str, links: int) -> None:
 
 def test_channels_between_nodes_leave_by_all_nics() -> None:
     fabric, group, places = system("dgx1-p100", 2)
-    layout = Layout(fabric, group, places)
+    layout = RingLayout(fabric, group, places)
     seconds = all_reduce_s(fabric, group, 1e10, "ring-channels", channels=layout.channels)
     assert 2 * 15 / 16 * 1e10 / seconds == pytest.approx(4 * LINKS["ib-edr"].bytes_per_s, rel=0.02)
 
@@ -89,7 +89,7 @@ def test_a_ring_over_a_slower_nic_carries_fewer_bytes() -> None:
     up = next(port for port in fabric.path(group.ranks[0], group.ranks[8], 1).ports if "nic" in port.split(">")[0])
     for rates in (fabric.capacity, fabric.mean_capacity):  # now and on average: rings are chosen by the latter
         rates[up] /= 2
-    channels = Layout(fabric, group, places).channels
+    channels = RingLayout(fabric, group, places).channels
     assert sorted(round(7 * one.share) for one in channels) == [1, 2, 2, 2]
     seconds = all_reduce_s(fabric, group, 1e10, "ring-channels", channels=channels)
     assert 2 * 15 / 16 * 1e10 / seconds == pytest.approx(3.5 * LINKS["ib-edr"].bytes_per_s, rel=0.02)
@@ -99,7 +99,7 @@ def test_a_ring_over_a_slower_nic_carries_fewer_bytes() -> None:
 def test_where_all_hops_are_alike_rings_are_in_order(sizes: tuple[int, ...]) -> None:
     cluster = star(*sizes)
     places = tuple(tuple(map(int, node)) for node in cluster.placement)
-    layout = Layout(GraphFabric(cluster), Group(tuple(map(Rank, range(cluster.workers)))), places)
+    layout = RingLayout(GraphFabric(cluster), Group(tuple(map(Rank, range(cluster.workers)))), places)
     assert layout.order == tuple(range(cluster.workers))
     assert layout.nodes == places and len(layout.channels) == 1
 
@@ -153,7 +153,7 @@ def test_a_hybrid_cube_mesh_falls_into_cycles(gpu: str, number: int) -> None:
 def test_any_rings_side_by_side_are_as_the_replay_says(p: int, data: st.DataObject) -> None:
     """And each is the ring whose data come out right, under other names."""
     orders = data.draw(st.lists(st.permutations(range(p)), min_size=1, max_size=3))
-    channels = tuple(Channel(tuple(order), 1 / len(orders)) for order in orders)
+    channels = tuple(RingChannel(tuple(order), 1 / len(orders)) for order in orders)
     pattern = build("AllReduce", "ring-channels", Setting(p, 1e6, 0, (), (), channels))
     for part, one in zip(pattern.parts, channels, strict=True):
         place = np.argsort(one.order)

@@ -27,7 +27,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled, first
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network
+from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, NetworkModel
 from tests.clusters import star
 from tests.exact import UnlikeBowl, applied, averages, ends
 from tests.support import FixedTiming, Uneven, job_of, placed
@@ -83,7 +83,7 @@ def streamed(plain: DiLoCo, **options: Any) -> StreamingDiLoCo:
     return StreamingDiLoCo(**given | options)
 
 
-def made(network: str, counts: list[int]) -> Network:
+def made(network: str, counts: list[int]) -> NetworkModel:
     if network == "modelled":
         return ClusterNetwork(star(*counts, latency_s=0.015625))
     return MeasuredNetwork(lambda _, members, size: 0.1 + 1e-3 * (size + members), lambda _: 0.25)

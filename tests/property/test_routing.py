@@ -17,7 +17,7 @@ from paceline.topologies.graphs.dragonfly import dragonfly
 from paceline.topologies.graphs.gpu_machines import dgx1
 from paceline.topologies.graphs.graph import Connection, Graph, Kind, Vertex
 from paceline.topologies.graphs.graph_registry import TOPOLOGIES, build
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.network_graphs import ring, star
 from paceline.topologies.graphs.routing import NoRoute, Route, Routes, Rule, port
 from paceline.topologies.graphs.trees import fat_tree, leaf_spine
@@ -36,7 +36,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     connections = tuple(
         Connection(
             ends=(f"v{a}", f"v{b}"),
-            link=Link(
+            link=LinkModel(
                 name="any", latency_s=1e-6, bytes_per_s=draw(st.sampled_from([1.0, 2.0, 5.0])), provenance="made up"
             ),
             count=draw(st.integers(1, 3)),

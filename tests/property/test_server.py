@@ -22,7 +22,7 @@ from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import Receive, RecordUpdate, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Weights
-from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Softsync, Stop
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, ServerStopped, Softsync
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KSync
 from paceline.algorithms.methods.survivors import LivingWorkers
 from paceline.algorithms.runtime.update_log import Update
@@ -57,7 +57,7 @@ def check_messages(run: AnyOrder, steps: int) -> None:
     method, workers = run.job.method, run.job.workers
     sends = [entry.op for entry in run.log if isinstance(entry.op, Send)]
     assert len(sends) == sum(isinstance(e.op, Receive) for e in run.log), "a message is never heard"
-    goodbyes = [op.to for op in sends if isinstance(op.value, Stop) and op.to != workers]
+    goodbyes = [op.to for op in sends if isinstance(op.value, ServerStopped) and op.to != workers]
     assert sorted(goodbyes) == list(range(workers))
     rows, version, kept = Counter((row.rank, row.step) for row in run.trace.updates), 0, 0
     for entry in run.log:
@@ -121,7 +121,7 @@ class LeavesAtOnce(KSync):
     @program
     def farewell(self, team: LivingWorkers) -> Program[None]:
         for worker in sorted(team.living):
-            yield from Send(worker, Stop())
+            yield from Send(worker, ServerStopped())
 
 
 @dataclass(frozen=True, kw_only=True)

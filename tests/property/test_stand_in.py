@@ -18,7 +18,7 @@ from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.job import Job, Learner
 from paceline.algorithms.core.values import Null, Samples, join, length, nbytes, norm
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.runtime.sized import Fit, Sized
+from paceline.algorithms.runtime.sized import RepresentedSize, Sized
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
@@ -107,7 +107,7 @@ def on_graph(plan: Plan, learner: Learner) -> Trace:
 
 @given(st.integers(1, 40), st.integers(1, 200), st.lists(st.integers(0, 200), max_size=6))
 def test_parts_of_a_sized_vector_hold_every_number_once(numbers: int, count: int, cuts: list[int]) -> None:
-    whole = Fit(numbers, count).dress(np.arange(float(numbers)))
+    whole = RepresentedSize(numbers, count).dress(np.arange(float(numbers)))
     edges = sorted({0, count, *(cut for cut in cuts if cut < count)})
     parts = [whole[start:stop] for start, stop in pairwise(edges)]
     null = Null(count)
@@ -123,7 +123,7 @@ def test_parts_of_a_sized_vector_hold_every_number_once(numbers: int, count: int
 def test_parts_that_are_not_adjacent_can_be_joined_and_taken_apart(
     numbers: int, count: int, data: st.DataObject
 ) -> None:
-    whole = Fit(numbers, count).dress(np.arange(float(numbers)))
+    whole = RepresentedSize(numbers, count).dress(np.arange(float(numbers)))
     first, second, third = sorted(data.draw(st.lists(st.integers(0, count), min_size=3, max_size=3)))
     head, middle, tail = whole[:first], whole[first:second], whole[third:]
     outer = join([head, tail])
@@ -135,13 +135,13 @@ def test_parts_that_are_not_adjacent_can_be_joined_and_taken_apart(
 
 
 def test_signs_and_limits_are_those_of_the_numbers() -> None:
-    vector = Fit(3, 300).dress(np.array([-2.0, 0.0, 0.5]))
+    vector = RepresentedSize(3, 300).dress(np.array([-2.0, 0.0, 0.5]))
     assert arrays.sign(vector).numbers.tolist() == [-1.0, 0.0, 1.0]
     assert arrays.clipped(vector, 1.0).numbers.tolist() == [-1.0, 0.0, 0.5]
 
 
 def test_arithmetic_is_that_of_the_numbers() -> None:
-    fit, array = Fit(3, 300), np.array([1.0, 2.0, 4.0])
+    fit, array = RepresentedSize(3, 300), np.array([1.0, 2.0, 4.0])
     one, two = fit.dress(array), fit.dress(array + 1)
     for made, right in (
         (one + two, 2 * array + 1),

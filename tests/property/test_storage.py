@@ -17,17 +17,17 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.interpreter.storage import Part, Ports
+from paceline.simulator.interpreter.storage import Ports, PortShare
 from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.network.network import NoCost
-from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.workloads.reading import Order, Piece, Strategy
 from tests.reading import finished_s, supply
 from tests.support import FixedTiming, job_of
 
 SLACK = 1 + 1e-9
 SHARED = st.builds(
-    lambda latency_s, bytes_per_s, client, depth, stripes: Storage(
+    lambda latency_s, bytes_per_s, client, depth, stripes: StorageModel(
         name="x", latency_s=latency_s, bytes_per_s=bytes_per_s, client_bytes_per_s=client, depth=depth,
         stripes=stripes, stripe_bytes=64, shared=True,
     ),
@@ -38,7 +38,7 @@ SHARED = st.builds(
     st.integers(1, 6),
 )  # fmt: skip
 DISK = st.builds(
-    lambda latency_s, ahead: Storage(
+    lambda latency_s, ahead: StorageModel(
         name="x", latency_s=latency_s, bytes_per_s=1e3, depth=1, read_ahead_bytes=ahead, shared=True
     ),
     st.sampled_from([0.0, 1e-3, 0.1]),
@@ -50,7 +50,7 @@ STRATEGIES = st.sampled_from(["scattered", "strided", "contiguous"])
 
 
 @given(SHARED | DISK, WANTED)
-def test_nothing_is_read_faster_than_it_can_be(storage: Storage, wanted: list[list[Piece]]) -> None:
+def test_nothing_is_read_faster_than_it_can_be(storage: StorageModel, wanted: list[list[Piece]]) -> None:
     """No reader is faster than alone, and no part of the device exceeds its capacity."""
     found = finished_s(storage, wanted)
     alone = [finished_s(storage, [pieces])[0] for pieces in wanted]
@@ -64,7 +64,7 @@ def test_nothing_is_read_faster_than_it_can_be(storage: Storage, wanted: list[li
 
 
 @given(SHARED, WANTED)
-def test_sharing_wastes_nothing(storage: Storage, wanted: list[list[Piece]]) -> None:
+def test_sharing_wastes_nothing(storage: StorageModel, wanted: list[list[Piece]]) -> None:
     """All together take no longer than one after the other."""
     alone = [finished_s(storage, [pieces])[0] for pieces in wanted]
     assert max(finished_s(storage, wanted)) <= sum(alone) * SLACK
@@ -72,7 +72,7 @@ def test_sharing_wastes_nothing(storage: Storage, wanted: list[list[Piece]]) -> 
 
 @given(st.integers(0, 10**6), st.integers(1, 5000), st.integers(1, 7), st.sampled_from([1, 10, 64]))
 def test_stripes_hold_every_byte_once(start: int, nbytes: int, stripes: int, stripe_bytes: int) -> None:
-    storage = Storage(name="x", latency_s=0.0, bytes_per_s=1.0, stripes=stripes, stripe_bytes=stripe_bytes)
+    storage = StorageModel(name="x", latency_s=0.0, bytes_per_s=1.0, stripes=stripes, stripe_bytes=stripe_bytes)
     places = np.arange(start, start + nbytes) // stripe_bytes % stripes
     servers, counts = np.unique(places, return_counts=True)
     assert storage.parts(start, nbytes) == dict(zip(servers.tolist(), counts.astype(float).tolist(), strict=True))
@@ -110,7 +110,7 @@ def through_s(parts: list[tuple[int, list[str], int, float]], *, all_flow: bool)
             assert flow.callbacks is not None
             flow.callbacks.append(partial(note, place))
         else:
-            ports.begin([Part(tuple(names), amount, pace)], amount / pace, partial(note, place))
+            ports.begin([PortShare(tuple(names), amount, pace)], amount / pace, partial(note, place))
 
     for place, (begun_s, *_) in enumerate(parts):
         after(env, begun_s / 4, lambda _, place=place: begin(place))  # type: ignore[misc]
@@ -129,7 +129,7 @@ def test_ports_that_cannot_be_full_need_no_flows(parts: list[tuple[int, list[str
 
 def run(strategy: Strategy, prefetch: int, seed: int, *, workers: int = 3, steps: int = 6, epochs: float = 1) -> Trace:
     """Workers with separate disks and steps of random lengths."""
-    disk = Storage(name="x", latency_s=0.05, bytes_per_s=1e4, depth=1)
+    disk = StorageModel(name="x", latency_s=0.05, bytes_per_s=1e4, depth=1)
     num_samples = round(workers * 8 * steps / epochs)
     order = Order(strategy=strategy, num_samples=num_samples, seed=seed, buffer=10)
     lengths = np.random.default_rng(seed).exponential(0.5, (workers, steps))

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.kernel.clock import Clock
-from paceline.topologies.cluster import Cluster
+from paceline.simulator.kernel.clock import VirtualClock
+from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.graphs.network_graphs import ring
-from paceline.topologies.graphs.variation import Variation
+from paceline.topologies.graphs.variation import VariationModel
 from tests.clusters import star
 from tests.outages import WIRE, ends, on
 from tests.thorough import examples
@@ -20,7 +20,7 @@ from tests.traffic import CountedNetwork
 from tests.varying import varied
 
 LAWS = st.builds(
-    Variation,
+    VariationModel,
     cv=st.sampled_from([0.1, 0.5, 1.5]),
     every_s=st.sampled_from([0.3, 1.0, 4.7]),
     correlation=st.sampled_from([0.0, 0.8]),
@@ -31,7 +31,7 @@ SIZES = st.sampled_from([0, 100, 997, 3001])
 
 
 @st.composite
-def varying(draw: st.DrawFn) -> Cluster:
+def varying(draw: st.DrawFn) -> ClusterModel:
     """A cluster of which some links vary, each in its own way."""
     cluster = draw(st.sampled_from([star(1, 1, 1, latency_s=0.25), star(2, 1, 2), on(ring(hosts=5, link=WIRE))]))
     wires = st.sampled_from([wire.ends for wire in cluster.graph.connections])
@@ -40,7 +40,7 @@ def varying(draw: st.DrawFn) -> Cluster:
 
 @examples(25, 400)
 @given(cluster=varying(), data=st.data())
-def test_whether_collectives_are_carried_out_makes_no_difference(cluster: Cluster, data: st.DataObject) -> None:
+def test_whether_collectives_are_carried_out_makes_no_difference(cluster: ClusterModel, data: st.DataObject) -> None:
     ranks = st.integers(0, cluster.workers - 1)
     pairs = st.tuples(ranks, ranks).filter(lambda pair: pair[0] != pair[1])
     messages = [
@@ -59,12 +59,12 @@ def test_whether_collectives_are_carried_out_makes_no_difference(cluster: Cluste
 
 @examples(25, 400)
 @given(cluster=varying(), data=st.data())
-def test_every_port_carries_the_bytes_of_its_messages(cluster: Cluster, data: st.DataObject) -> None:
+def test_every_port_carries_the_bytes_of_its_messages(cluster: ClusterModel, data: st.DataObject) -> None:
     """Bytes are conserved: rates times durations, over all bandwidths that a port had, are what was sent."""
     ranks = st.integers(0, cluster.workers - 1)
     pairs = st.tuples(ranks, ranks).filter(lambda pair: pair[0] != pair[1])
     messages = data.draw(st.lists(st.tuples(TIMES, pairs, SIZES), min_size=1, max_size=6))
-    network, clock = CountedNetwork(cluster, seed=data.draw(st.integers(0, 5))), Clock()
+    network, clock = CountedNetwork(cluster, seed=data.draw(st.integers(0, 5))), VirtualClock()
     network.attach(clock)
     expected: dict[str, float] = {}
 

@@ -1,4 +1,4 @@
-"""`Activity` against SimPy's processes: the same steps at the same times, and one or two entries of the queue less."""
+"""`EagerProcess` against SimPy's processes: the same steps at the same times, and fewer entries of the queue."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import simpy
 
-from paceline.simulator.kernel.clock import Clock
-from paceline.simulator.kernel.simpy_events import Activity
+from paceline.simulator.kernel.clock import VirtualClock
+from paceline.simulator.kernel.simpy_events import EagerProcess
 
-Begin = Callable[[Clock, Generator[simpy.Event, Any, Any]], simpy.Process]
-BOTH = pytest.mark.parametrize("begin", [Activity, simpy.Process], ids=["activity", "process"])
+Begin = Callable[[VirtualClock, Generator[simpy.Event, Any, Any]], simpy.Process]
+BOTH = pytest.mark.parametrize("begin", [EagerProcess, simpy.Process], ids=["activity", "process"])
 
 
 @BOTH
 def test_waits_for_events_and_ends_with_an_answer(begin: Begin) -> None:
-    clock, seen = Clock(), []
+    clock, seen = VirtualClock(), []
 
     def steps() -> Generator[simpy.Event, Any, str]:
         seen.append(((yield clock.timeout(2.0, "two")), clock.now))
@@ -34,7 +34,7 @@ def test_waits_for_events_and_ends_with_an_answer(begin: Begin) -> None:
 
 @BOTH
 def test_an_interrupt_arrives_where_it_waits(begin: Begin) -> None:
-    clock, seen = Clock(), []
+    clock, seen = VirtualClock(), []
 
     def steps() -> Generator[simpy.Event, Any, None]:
         try:
@@ -59,7 +59,7 @@ def test_an_interrupt_arrives_where_it_waits(begin: Begin) -> None:
 
 @BOTH
 def test_a_failure_ends_the_run(begin: Begin) -> None:
-    clock = Clock()
+    clock = VirtualClock()
 
     def steps() -> Generator[simpy.Event, Any, None]:
         yield clock.timeout(1.0)
@@ -72,25 +72,25 @@ def test_a_failure_ends_the_run(begin: Begin) -> None:
 
 
 def test_an_activity_without_events_takes_no_entry_of_the_queue() -> None:
-    clock, seen = Clock(), []
+    clock, seen = VirtualClock(), []
 
     def steps() -> Generator[simpy.Event, Any, int]:
         seen.append(clock.now)
         yield from list[simpy.Event]()
         return 3
 
-    activity = Activity(clock, steps())
+    activity = EagerProcess(clock, steps())
     assert seen == [0.0] and activity.processed and activity.value == 3
     assert clock.process_all() == 0
 
 
 def test_the_loop_ends_when_it_is_halted() -> None:
-    clock = Clock()
+    clock = VirtualClock()
 
     def steps() -> Generator[simpy.Event, Any, None]:
         yield clock.timeout(1.0)
         clock.halt()
         yield clock.timeout(1.0)
 
-    Activity(clock, steps())
+    EagerProcess(clock, steps())
     assert clock.process_all() == 1 and clock.now == 1.0

@@ -18,7 +18,7 @@ from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import InMemory, MeasuredNetwork
+from paceline.simulator.network.network import InMemoryCosts, MeasuredNetwork
 from paceline.simulator.runs.cost_model import handling_of
 from paceline.simulator.runs.dry_run import without_numbers
 from paceline.simulator.runs.plan_timing import PlanTiming
@@ -71,7 +71,7 @@ def probed(plan: Plan, method: Method, *, inside: bool) -> Costs:
     """
     job = without_numbers(job_of(plan.job, plan.cluster.placement, method, 60))
     plan = replace(plan, job=job)
-    memory = InMemory(
+    memory = InMemoryCosts(
         collective_s=partial(MACHINE.collective_s, inside=True),
         holds=plan.inside,
         message_s=partial(MACHINE.message_s, inside=True),

@@ -20,13 +20,13 @@ from paceline.backend.calibration.storage_costs import (
     scratch,
 )
 from paceline.scenarios.sections import reading
-from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.topologies.catalogue.storage_devices import StorageModel
 from tests.records import numbered
 
 RECORD = 4096
 
 
-def times(storage: Storage, pause_s: float) -> dict[Kind, list[float]]:
+def times(storage: StorageModel, pause_s: float) -> dict[Kind, list[float]]:
     """Bursts on storage that behaves exactly as the model: the second of three was disturbed."""
     found = {}
     for records in (1, 256):
@@ -41,12 +41,12 @@ def times(storage: Storage, pause_s: float) -> dict[Kind, list[float]]:
 @pytest.mark.parametrize(
     "storage",
     [
-        Storage(name="x", latency_s=8e-5, bytes_per_s=1e9, depth=1.6),
-        Storage(name="x", latency_s=2e-4, bytes_per_s=5e8, depth=2.5),
-        Storage(name="x", latency_s=1e-4, bytes_per_s=2e9, one_bytes_per_s=1.2e9, waiting=0.3),
+        StorageModel(name="x", latency_s=8e-5, bytes_per_s=1e9, depth=1.6),
+        StorageModel(name="x", latency_s=2e-4, bytes_per_s=5e8, depth=2.5),
+        StorageModel(name="x", latency_s=1e-4, bytes_per_s=2e9, one_bytes_per_s=1.2e9, waiting=0.3),
     ],
 )
-def test_what_behaves_as_the_model_is_found_again(storage: Storage, pause_s: float) -> None:
+def test_what_behaves_as_the_model_is_found_again(storage: StorageModel, pause_s: float) -> None:
     timed = times(storage, pause_s)
     found = fitted(timed, RECORD, pause_s=pause_s, name="x", past_cache="O_DIRECT", read_ahead_bytes=None)
     assert found.latency_s == pytest.approx(storage.latency_s, rel=1e-6)

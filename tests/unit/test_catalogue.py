@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from paceline.algorithms.core.errors import InputError
-from paceline.topologies.catalogue.device_catalogue import DATA, FILES, SPECS, Spec, _Entry, precision_named
+from paceline.topologies.catalogue.device_catalogue import DATA, FILES, SPECS, Spec, _DeviceEntry, precision_named
 from paceline.topologies.catalogue.device_names import _aliases, find, named
 
 ASKED = [
@@ -59,7 +59,7 @@ def test_every_value_says_where_it_is_from(spec: Spec) -> None:
 
 def test_a_value_without_provenance_is_refused() -> None:
     with pytest.raises(ValidationError, match="fp32_tflops"):
-        _Entry.model_validate(
+        _DeviceEntry.model_validate(
             {"title": "x", "kind": "gpu", "year": 2020, "fp32_tflops": [1.0, "surely"], "memory_gb_per_s": [1, "FOUND"]}
         )
 

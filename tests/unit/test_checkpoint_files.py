@@ -24,7 +24,7 @@ from paceline.algorithms.core.method import Replica
 from paceline.algorithms.core.operations import Handle
 from paceline.algorithms.core.values import Contribution, Null, Rank, Weights
 from paceline.algorithms.methods.delayed import Delayed
-from paceline.algorithms.methods.layerwise import Flight
+from paceline.algorithms.methods.layerwise import BucketsInFlight
 from paceline.algorithms.runtime.handles import Promise, answered
 from paceline.backend.rank.checkpoint import (
     Checkpoint,
@@ -95,7 +95,7 @@ def test_a_part_without_numbers(tmp_path: Path) -> None:
 def test_handles_are_found_answered(tmp_path: Path) -> None:
     """With their answers, as one object wherever the state refers to it."""
     handle: Handle[Any] = Handle(Rank(1), 7)
-    flight = Flight((handle,), Contribution(Rank(1), 2, 2, 8))
+    flight = BucketsInFlight((handle,), Contribution(Rank(1), 2, 2, 8))
     state = Delayed(3, Weights(np.zeros(2), 3), (flight, flight), None)
     checksums = write_part(tmp_path / "rank1", part_of(state), {handle: np.ones(2)}.__getitem__)
     found, answers = read_part(tmp_path / "rank1", checksums)

@@ -18,7 +18,7 @@ from paceline.scenarios import load
 from paceline.workloads import convert_dataset as converting
 from paceline.workloads.convert_dataset import SIZES
 from paceline.workloads.datasets.idx import NAMES
-from paceline.workloads.reading.file import Sums, write_records
+from paceline.workloads.reading.file import FileChecksums, write_records
 from tests import datasets
 
 
@@ -133,7 +133,7 @@ def test_a_picture_that_cannot_be_read_leaves_nothing(here: Path) -> None:
 def test_an_interruption_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = write_records
 
-    def interrupted(path: Path, *given: Any, **named: Any) -> Sums:
+    def interrupted(path: Path, *given: Any, **named: Any) -> FileChecksums:
         if path.name == "test.npy":
             raise KeyboardInterrupt
         return whole(path, *given, **named)

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from paceline.algorithms.core.errors import InputError
-from paceline.workloads.datasets import DATA, RECORDS, Loaded, read
+from paceline.workloads.datasets import DATA, RECORDS, LoadedDataset, read
 from paceline.workloads.datasets.idx import NAMES
 from tests import datasets
 
@@ -22,9 +22,9 @@ SHAPES = {"images": (3, 16, 16)}
 """of a model's sample, where the data set leaves it open"""
 
 
-def loaded(name: str, folder: Path | None, shape: tuple[int, ...] = ()) -> Loaded:
+def loaded(name: str, folder: Path | None, shape: tuple[int, ...] = ()) -> LoadedDataset:
     data = read(name, None if folder is None else str(folder), shape or SHAPES.get(name, ()))
-    assert isinstance(data, Loaded)
+    assert isinstance(data, LoadedDataset)
     return data
 
 

@@ -13,7 +13,7 @@ import pytest
 from paceline import load, simulate
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.errors import DeadlockError, PeerFailed
-from paceline.algorithms.core.job import Death, Job
+from paceline.algorithms.core.job import Job, PlannedDeath
 from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.observed import WithDeaths
 from paceline.checking.moves import Shuffled
@@ -30,7 +30,7 @@ SHARED = {name for name, method in METHODS.items() if method.shared}
 MANY = [name for name in METHODS if len(job_of(built(name), WORKERS, nodes=nodes_for(built(name))).team[0].workers) > 1]
 
 
-def job_with(name: str, *deaths: Death, steps: int = 48) -> Job:
+def job_with(name: str, *deaths: PlannedDeath, steps: int = 48) -> Job:
     method = built(name)
     return replace(job_of(method, WORKERS, nodes=nodes_for(method), steps=steps), deaths=deaths)
 
@@ -56,7 +56,7 @@ def goes_on_in_any_order(job: Job, deaths: list[tuple[int, int]], seed: int) -> 
 def test_simulated_and_any_order_runs_agree_on_whether_a_method_goes_on(name: str) -> None:
     job = job_with(name)
     for dead in sorted({1, min(job.spare, WORKERS - 1), min(job.spare + 1, WORKERS)} - {0}):
-        deaths = tuple(Death(Rank(rank), step=2 + rank) for rank in range(dead))
+        deaths = tuple(PlannedDeath(Rank(rank), step=2 + rank) for rank in range(dead))
         trace = simulated(replace(job, deaths=deaths))
         assert (trace.ended is None) == (dead <= job.spare), trace.ended
         assert (trace.stop_reason == "failure") == (trace.ended is not None)
@@ -69,7 +69,7 @@ def test_simulated_and_any_order_runs_agree_on_whether_a_method_goes_on(name: st
 
 @pytest.mark.parametrize("name", MANY)
 def test_a_death_that_ends_a_run_is_told_with_who_waited_for_what(name: str) -> None:
-    job = job_with(name, Death(Rank(1), at_s=7.3))
+    job = job_with(name, PlannedDeath(Rank(1), at_s=7.3))
     trace = simulated(job)
     (lost,) = trace.failed_ranks
     assert (lost["rank"], lost["role"], lost["time_s"]) == (1, "worker", 7.3)
@@ -93,19 +93,21 @@ def test_a_death_that_ends_a_run_is_told_with_who_waited_for_what(name: str) -> 
 def test_others_learn_of_a_death_after_its_detection_time() -> None:
     flat = MeasuredNetwork(lambda *_: 0.0, lambda _: 0.0)
 
-    def ended(*deaths: Death) -> Trace:
+    def ended(*deaths: PlannedDeath) -> Trace:
         return simulate_job(job_with("sync-sgd", *deaths), FixedTiming(), flat, Schedule(every=math.inf))
 
-    assert ended(Death(Rank(2), at_s=2.5)).wall_s == 3.0, "at the end of the step, when they need its gradient"
-    late = ended(Death(Rank(2), at_s=2.5, detection_s=10.0))
+    assert ended(PlannedDeath(Rank(2), at_s=2.5)).wall_s == 3.0, "at the end of the step, when they need its gradient"
+    late = ended(PlannedDeath(Rank(2), at_s=2.5, detection_s=10.0))
     assert (late.wall_s, late.failed_ranks[0]["time_s"]) == (12.5, 2.5)
-    twice = ended(Death(Rank(2), at_s=2.5, detection_s=10.0), Death(Rank(3), at_s=4.0, detection_s=1.0))
+    twice = ended(PlannedDeath(Rank(2), at_s=2.5, detection_s=10.0), PlannedDeath(Rank(3), at_s=4.0, detection_s=1.0))
     assert twice.wall_s == 5.0 and [one["rank"] for one in twice.failed_ranks] == [2, 3]
-    assert ended(Death(Rank(2), at_s=1e9)).ended is None, "the run is over before"
+    assert ended(PlannedDeath(Rank(2), at_s=1e9)).ended is None, "the run is over before"
 
 
 def test_the_average_is_that_of_the_living() -> None:
-    with_all, without = (simulated(job_with("diloco", *deaths, steps=16)) for deaths in ((), (Death(Rank(3), step=0),)))
+    with_all, without = (
+        simulated(job_with("diloco", *deaths, steps=16)) for deaths in ((), (PlannedDeath(Rank(3), step=0),))
+    )
     rows = {row.rank for row in without.updates}
     assert rows == {0, 1, 2} and {row.rank for row in with_all.updates} == {0, 1, 2, 3}
     first, *others = [state.start for _, state in sorted(without.states.items())]
@@ -114,7 +116,7 @@ def test_the_average_is_that_of_the_living() -> None:
 
 
 def test_the_weights_of_the_next_worker_are_learned_from_then_on() -> None:
-    trace = simulated(job_with("diloco", Death(Rank(0), step=6), steps=16))
+    trace = simulated(job_with("diloco", PlannedDeath(Rank(0), step=6), steps=16))
     assert trace.snapshots[-1].version == 8 and np.array_equal(trace.weights, trace.states[Rank(1)].start)
 
 

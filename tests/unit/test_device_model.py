@@ -20,14 +20,21 @@ from paceline.algorithms.core.errors import InputError
 from paceline.scenarios import load
 from paceline.scenarios.resolution.fitted_ranges import predicted_times
 from paceline.scenarios.sections import fitted_devices as fitting
-from paceline.topologies import Device
+from paceline.topologies import DeviceModel
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute.device_fit import Fit
 from paceline.topologies.compute.device_model import device
 from paceline.topologies.compute.device_parameters import FILE, KIND_PRIORS, Parameters, chip_key, prior
 from paceline.topologies.compute.layer_kinds import KINDS, SPLITS, START, TILES, Filling, kind_of, utilisation
-from paceline.topologies.compute.layer_times import Queue, Rates, gradient_s, kind_times, layer_shares, layer_times
+from paceline.topologies.compute.layer_times import (
+    LaunchQueue,
+    Rates,
+    gradient_s,
+    kind_times,
+    layer_shares,
+    layer_times,
+)
 from paceline.topologies.compute.prediction_errors import LeftOut, basis, chip_error, ranges
 from paceline.topologies.compute.software import Software, read_software
 from paceline.workloads import MODELS
@@ -138,7 +145,7 @@ def test_a_first_layer_has_no_input_gradient() -> None:
 
 def waiting(launch_s: float, *kernels: tuple[int, float], ahead: bool = True) -> tuple[float, float]:
     """Returns the time of (number, seconds) of kernels in a queue, and of the same kernels launched one by one."""
-    queue, single = Queue(launch_s, ahead), Queue(launch_s, ahead)
+    queue, single = LaunchQueue(launch_s, ahead), LaunchQueue(launch_s, ahead)
     whole = sum(queue.run(number, seconds) for number, seconds in kernels)
     return whole, sum(single.run(1, seconds / number) for number, seconds in kernels for _ in range(number))
 
@@ -392,7 +399,7 @@ def test_a_plan_takes_the_devices_shares() -> None:
     (plan, *_) = load("quickstart").plans()
     layers = len(plan.job.learner.layout.layers)
     shares = tuple(0.25 for _ in range(layers)), tuple(0.25 for _ in range(layers))
-    made = Device(name="x", overhead_s=0, per_sample_s=1, forward_shares=shares[0], backward_shares=shares[1])
+    made = DeviceModel(name="x", overhead_s=0, per_sample_s=1, forward_shares=shares[0], backward_shares=shares[1])
     nodes = tuple(replace(node, device=made) for node in plan.cluster.nodes)
     assert replace(plan, cluster=replace(plan.cluster, nodes=nodes)).layer_shares() == shares
     assert plan.layer_shares() != shares

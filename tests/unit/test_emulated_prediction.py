@@ -12,7 +12,7 @@ from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.backend.calibration.emulation_costs import start_s
 from paceline.records.trace import Span, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.network.emulated import Carrier, EmulatedNetwork, all_reduce_s, leg_s
 from paceline.simulator.network.gloo import WORD_BYTES, ProcessGroups
@@ -20,7 +20,7 @@ from paceline.simulator.network.network import MeasuredNetwork
 from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.topologies.catalogue.libraries import GLOO_SEGMENT_BYTES
 from paceline.topologies.catalogue.machine_profile import EmulationCosts
-from paceline.topologies.packet_lines import HEADERS, Line, Lines
+from paceline.topologies.packet_lines import HEADERS, Lines, PacketLine
 from tests.thorough import cases
 from tests.unit.test_emulation import plan
 
@@ -47,7 +47,7 @@ def network(*, all_reduce_s: float = 0.0) -> EmulatedNetwork:
 
 
 def arrivals(wires: EmulatedNetwork, *messages: tuple[int, int, int]) -> list[float]:
-    clock, found = Clock(), dict[int, float]()
+    clock, found = VirtualClock(), dict[int, float]()
     wires.attach(clock)
 
     def note(number: int, _: object) -> None:
@@ -102,8 +102,8 @@ def test_what_the_probed_all_reduce_took_beside_its_lines_is_shared_out_among_it
 
 def star(hosts: int, per_host: int = 1) -> Lines:
     """Hosts around a switch that takes no time, so a host's own line is the only one in each direction."""
-    out = [Line(f"h{host}>s", RATE, LATENCY_S / 2) for host in range(hosts)]
-    into = [Line(f"s>h{host}", 1e6 * RATE, LATENCY_S / 2) for host in range(hosts)]
+    out = [PacketLine(f"h{host}>s", RATE, LATENCY_S / 2) for host in range(hosts)]
+    into = [PacketLine(f"s>h{host}", 1e6 * RATE, LATENCY_S / 2) for host in range(hosts)]
     routes = {(a, b): (a, hosts + b) for a in range(hosts) for b in range(hosts) if a != b}
     places = {Rank(rank): rank // per_host for rank in range(hosts * per_host)}
     return Lines(tuple(f"h{host}" for host in range(hosts)), places, (*out, *into), routes)
@@ -113,7 +113,7 @@ def performed(
     lines: Lines, *ops: Collective, leads_s: tuple[float, ...] = (), leg_s: float = 0.0
 ) -> tuple[list[dict[int, float]], list[int]]:
     """Returns when each member leaves each of these collectives, and the bytes that each host has sent to others."""
-    clock, left = Clock(), [dict[int, float]() for _ in ops]
+    clock, left = VirtualClock(), [dict[int, float]() for _ in ops]
     carrier = Carrier(clock, lines, PACKET, leg_s)
     groups = ProcessGroups(clock, carrier.carry)
 
@@ -231,7 +231,7 @@ def test_two_collectives_of_a_group_are_under_way_at_a_time() -> None:
 
 
 def test_collectives_that_a_rank_starts_follow_each_other() -> None:
-    clock, barrier, left = Clock(), Barrier(group=group(2), key="k"), list[float]()
+    clock, barrier, left = VirtualClock(), Barrier(group=group(2), key="k"), list[float]()
     groups = ProcessGroups(clock, Carrier(clock, star(2), PACKET, 0.0).carry, start_s=3e-3)
     for rank in (Rank(0), Rank(1)):
         for _ in range(2):

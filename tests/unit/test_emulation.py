@@ -22,7 +22,7 @@ from paceline.backend.emulation.forwarder import LARGEST, SMALLEST, packet_bytes
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.flows.fabric import GraphFabric
-from paceline.topologies.packet_lines import Line, Lines, lines_of
+from paceline.topologies.packet_lines import Lines, PacketLine, lines_of
 
 LINK = {"latency": "2 ms", "bandwidth": "80 Mbit/s"}
 
@@ -159,7 +159,7 @@ def test_links_that_fail_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_packets_fit_the_slowest_line() -> None:
     sizes = []
     for rate in (1e5, 12.5e6, 125e6, 1e12):
-        line = Line("a>b", rate, 0.0)
+        line = PacketLine("a>b", rate, 0.0)
         sizes.append(packet_bytes(Lines(("a", "b"), {}, (line,), {(0, 1): (0,)})))
     assert sizes == [SMALLEST, 2500, 25_000, LARGEST]
 
@@ -188,7 +188,7 @@ HEADERS, PACKET = 52, 1052
 
 
 def tables(
-    lines: list[Line], routes: dict[tuple[int, int], tuple[int, ...]], **more: Any
+    lines: list[PacketLine], routes: dict[tuple[int, int], tuple[int, ...]], **more: Any
 ) -> forwarding.ForwardingTables:
     hosts = 1 + max(max(ends) for ends in routes)
     given: dict[str, Any] = {"packet": PACKET, "headers": 0, "queue": 1e9, "slots": 64, **more}
@@ -240,7 +240,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_burst_leaves_a_line_at_its_rate() -> None:
     """The k-th of packets that come together is there at α + k n / r."""
-    t = tables([Line("a>b", 1e6, 0.25)], {(0, 1): (0,)})
+    t = tables([PacketLine("a>b", 1e6, 0.25)], {(0, 1): (0,)})
     assert [send(t, 0, 1, 1000, 5.0) for _ in range(9)] == [1] * 9
     assert [due for due, _ in arrivals(t)] == pytest.approx([5.25 + k * 1e-3 for k in range(1, 10)])
 
@@ -248,7 +248,7 @@ def test_a_burst_leaves_a_line_at_its_rate() -> None:
 def test_packets_pipeline_over_lines() -> None:
     """k packets over h lines of one rate: Σ α + (h + k − 1) n / r; a slower line determines the pace after it."""
     rates = [1e6, 5e5, 1e6]
-    t = tables([Line(str(at), rate, 0.01 * (at + 1)) for at, rate in enumerate(rates)], {(0, 1): (0, 1, 2)})
+    t = tables([PacketLine(str(at), rate, 0.01 * (at + 1)) for at, rate in enumerate(rates)], {(0, 1): (0, 1, 2)})
     for _ in range(5):
         send(t, 0, 1, 1000, 0.0)
     found = [due for due, _ in arrivals(t)]
@@ -257,7 +257,7 @@ def test_packets_pipeline_over_lines() -> None:
 
 
 def test_hosts_share_a_line_in_the_order_of_arrival() -> None:
-    lines = [Line("a>s", 1e6, 0.0), Line("b>s", 1e6, 0.0), Line("s>c", 1e6, 0.0)]
+    lines = [PacketLine("a>s", 1e6, 0.0), PacketLine("b>s", 1e6, 0.0), PacketLine("s>c", 1e6, 0.0)]
     t = tables(lines, {(0, 2): (0, 2), (1, 2): (1, 2)})
     for at in range(4):
         for source in (0, 1):
@@ -266,27 +266,27 @@ def test_hosts_share_a_line_in_the_order_of_arrival() -> None:
 
 
 def test_what_exceeds_the_queue_is_dropped() -> None:
-    t = tables([Line("a>b", 1e6, 0.0)], {(0, 1): (0,)}, queue=2500)
+    t = tables([PacketLine("a>b", 1e6, 0.0)], {(0, 1): (0,)}, queue=2500)
     assert [send(t, 0, 1, 1000, 0.0) for _ in range(4)] == [1, 1, 0, 0]
     assert send(t, 0, 1, 1000, 0.6e-3) == 1  # 1400 bytes are left, and there is room for 2500
     assert len(arrivals(t)) == 3
 
 
 def test_headers_come_on_top_of_the_rate() -> None:
-    t = tables([Line("a>b", 1e6, 0.0)], {(0, 1): (0,)}, headers=HEADERS)
+    t = tables([PacketLine("a>b", 1e6, 0.0)], {(0, 1): (0,)}, headers=HEADERS)
     for _ in range(10):
         send(t, 0, 1, PACKET, 0.0)
     assert arrivals(t)[-1][0] == pytest.approx(10 * (PACKET - HEADERS) / 1e6)
 
 
 def test_packets_without_a_destination_are_dropped() -> None:
-    t = tables([Line("a>b", 1e6, 0.0)], {(0, 1): (0,)})
+    t = tables([PacketLine("a>b", 1e6, 0.0)], {(0, 1): (0,)})
     assert send(t, 0, 5, 100, 0.0) == send(t, 1, 0, 100, 0.0) == send(t, 0, 1, 19, 0.0) == -1
     assert arrivals(t) == []
 
 
 def test_waiting_to_be_read_counts_only_where_the_line_was_free() -> None:
-    t = tables([Line("a>b", 1e6, 0.0)], {(0, 1): (0,)})
+    t = tables([PacketLine("a>b", 1e6, 0.0)], {(0, 1): (0,)})
     send(t, 0, 1, 1000, 2.0, seen_s=1.5)
     send(t, 0, 1, 1000, 2.0, seen_s=1.5)
     late = sorted(float(t.late_s[packet]) for packet in t.item[: t.counts[1]])
@@ -294,7 +294,7 @@ def test_waiting_to_be_read_counts_only_where_the_line_was_free() -> None:
 
 
 def test_the_heap_gives_back_in_order() -> None:
-    t = tables([Line("a>b", 1e6, 0.0)], {(0, 1): (0,)})
+    t = tables([PacketLine("a>b", 1e6, 0.0)], {(0, 1): (0,)})
     times = np.random.default_rng(1).integers(0, 20, 60)
     for packet, due in enumerate(times):
         forwarding.put.py_func(t, float(due), packet)

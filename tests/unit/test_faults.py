@@ -20,10 +20,10 @@ from paceline.reports.comparison.compare import compare
 from paceline.reports.comparison.prediction_errors import together
 from paceline.scenarios import Scenario, ScenarioError, load
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator.kernel.crash_timeline import MOST_CRASHES, State, Timeline, Times
+from paceline.simulator.kernel.crash_timeline import MOST_CRASHES, AscendingTimes, CrashTimeline, TimelineState
 from paceline.simulator.runs.run import simulate
 from paceline.topologies import NO_JITTER, Jitter
-from paceline.topologies.faults.worker_faults import Crashes
+from paceline.topologies.faults.worker_faults import CrashModel
 from tests.clusters import played
 from tests.support import FixedTiming
 
@@ -158,9 +158,9 @@ def test_figures_of_several_seeds_are_intervals() -> None:
 
 
 def test_a_worker_that_never_gets_through_ends_the_run() -> None:
-    endless = Timeline(Times(iter(lambda: 0.0, 1.0)), Crashes(checkpoint_every_s=1.0))
+    endless = CrashTimeline(AscendingTimes(iter(lambda: 0.0, 1.0)), CrashModel(checkpoint_every_s=1.0))
     with pytest.raises(RunFailed, match=f"crashed {MOST_CRASHES} times in one step of 1 s; use a larger time"):
-        endless.live(State(), 0.0, 1.0)
+        endless.live(TimelineState(), 0.0, 1.0)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_a_cancelled_gradient_frees_its_device_at_once() -> None:
         yield from Wait(second)
         return state
 
-    timing = FixedTiming(faults=lambda _: Timeline(Times(iter([1.0])), Crashes(recovery_s=0.25)))
+    timing = FixedTiming(faults=lambda _: CrashTimeline(AscendingTimes(iter([1.0])), CrashModel(recovery_s=0.25)))
     trace = played(impatient, timing=timing)
     # up to 1.0: half a second cancelled, half done; then 0.25 down, 1.0 again, 0.5 to go
     assert trace.wall_s == pytest.approx(2.75)

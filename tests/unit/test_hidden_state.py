@@ -25,7 +25,7 @@ from paceline.algorithms.core.operations import AllReduce, Gradient, Load, NextS
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Stop, dismiss, server_of
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, ServerStopped, dismiss, server_of
 from paceline.algorithms.methods.survivors import LivingWorkers
 from paceline.backend.transports.launchers import RefusedElsewhere
 from paceline.checking import hidden_state as module
@@ -124,7 +124,7 @@ class Pulls(AsyncSgd):
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         yield from Send(server_of(me), "pull")
         reply = (yield from Receive(server_of(me))).value
-        if isinstance(reply, Stop):
+        if isinstance(reply, ServerStopped):
             return state
         return (yield from super().worker(me, replace(state, weights=reply)))
 

@@ -15,11 +15,11 @@ from paceline.algorithms import find
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Samples
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter.compute import Flight
+from paceline.simulator.interpreter.compute import GradientsInFlight
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.workloads import build
-from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.batches.examples import Examples, LabelledBatch
 from paceline.workloads.learners.torch_building import uniform
 from paceline.workloads.learners.torch_learner import RECORDED_AFTER, TorchLearner
 from paceline.workloads.models.tensor_recording import recorded
@@ -43,7 +43,7 @@ class Looks(nn.Module):
 def learner(module: nn.Module, together: int | None = None) -> TorchLearner:
     source = torch.Generator().manual_seed(0)
     inputs = torch.randn(POPULATION, 8, generator=source, dtype=torch.float64)
-    batch = Batch(inputs, torch.randint(2, (POPULATION,), generator=source))
+    batch = LabelledBatch(inputs, torch.randint(2, (POPULATION,), generator=source))
     examples = Examples(batch, batch.at(slice(0, 32)), 2)
     return TorchLearner(module, examples, uniform(module, 1), seed=1, dtype=torch.float64, together=together)
 
@@ -129,7 +129,7 @@ class Counting(Bowl):
 
 def test_a_gradient_that_is_given_up_in_time_is_not_computed() -> None:
     Counting.computed = 0
-    flight = Flight(Counting())
+    flight = GradientsInFlight(Counting())
     first, second, third = (flight.begin(Bowl().initial(), Samples(worker, 3, 0, 1)) for worker in range(3))
     flight.give_up(second)
     assert Counting.computed == 0

@@ -13,9 +13,9 @@ from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import AllReduce, Barrier, Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Null, Rank
-from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.network.network import ClusterNetwork
-from paceline.topologies.faults.link_faults import LinkFault, changes
+from paceline.topologies.faults.link_faults import LinkFaultModel, changes
 from paceline.topologies.graphs.gpu_machines import nvswitch_node
 from paceline.topologies.graphs.network_graphs import ring, torus
 from paceline.topologies.graphs.trees import fat_tree
@@ -133,7 +133,9 @@ def test_a_ring_with_a_link_at_half_rate_from_the_beginning() -> None:
     ],
 )
 @pytest.mark.parametrize("start_s", [0.0, 0.04])
-def test_collectives_that_are_disturbed_end_as_their_messages_do(what: tuple[LinkFault, ...], start_s: float) -> None:
+def test_collectives_that_are_disturbed_end_as_their_messages_do(
+    what: tuple[LinkFaultModel, ...], start_s: float
+) -> None:
     cluster = on(fat_tree(k=4, link=replace(WIRE, latency_s=0.001, bytes_per_s=1e6)), *what)
     asked = [(0.02, 0, 9, 30_000), (0.06, 4, 1, 50_000)], [(start_s, 40_000), (0.3, 8000)]
     assert ends(cluster, *asked) == pytest.approx(ends(cluster, *asked, carried_out=True), rel=1e-9)
@@ -177,7 +179,7 @@ def test_after_the_repair_a_collective_goes_the_short_way_again() -> None:
 
 def test_the_tuner_sees_links_as_they_are() -> None:
     cluster = replace(star(1, 1), link_faults=(fault("host1", "switch", 1.0, rate=0.5),))
-    network, clock = ClusterNetwork(cluster, "ring"), Clock()
+    network, clock = ClusterNetwork(cluster, "ring"), VirtualClock()
     network.attach(clock)
     op, group = AllReduce(value=Null(500), group=Group((Rank(0), Rank(1))), key=""), Group((Rank(0), Rank(1)))
 

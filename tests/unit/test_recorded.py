@@ -16,12 +16,12 @@ from paceline.algorithms.core.values import Samples
 from paceline.scenarios import ScenarioError, load
 from paceline.workloads import build, num_samples, problems
 from paceline.workloads.batches import from_file as from_files
-from paceline.workloads.batches.drawing import InMemory
-from paceline.workloads.batches.examples import Batch, Standardised
+from paceline.workloads.batches.drawing import InMemoryExamples
+from paceline.workloads.batches.examples import LabelledBatch, Standardised
 from paceline.workloads.building import record_bytes
 from paceline.workloads.convert_dataset import convert, convertible, find_source
-from paceline.workloads.datasets import DATA, RECORDS, Loaded, read
-from paceline.workloads.reading import Reading, Strategy
+from paceline.workloads.datasets import DATA, RECORDS, LoadedDataset, read
+from paceline.workloads.reading import ReadingSettings, Strategy
 from paceline.workloads.reading.file import RecordFile, records_of, write_records
 from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, recorded
 from tests import datasets
@@ -59,7 +59,7 @@ def test_every_data_set_can_be_converted() -> None:
 def test_what_is_converted_is_what_was_there_in_another_order(name: str, tmp_path: Path) -> None:
     out = converted(name, tmp_path, tmp_path / "records")
     there = read(name, str(tmp_path / name), ())
-    assert isinstance(there, Loaded)
+    assert isinstance(there, LoadedDataset)
     train, test = (np.load(out / file, mmap_mode="r") for file in (TRAIN, TEST))
     order = np.lexsort(np.vstack([train["inputs"].reshape(len(train), -1).T, train["label"]]))
     wanted = records_of(*there.train)
@@ -85,7 +85,7 @@ def test_folders_of_pictures_are_brought_to_a_size_and_shuffled(tmp_path: Path) 
     assert records["inputs"].shape == (12, 3, 16, 16)
     assert records["label"].tolist() != sorted(records["label"])
     there = read("images", str(tmp_path / "images"), (3, 16, 16))
-    assert isinstance(there, Loaded)
+    assert isinstance(there, LoadedDataset)
     np.testing.assert_array_equal(np.load(mixed / TEST), records_of(*there.test))
     assert recorded(mixed).about.class_names == ("class0", "class1", "class2")
 
@@ -120,13 +120,13 @@ def test_the_normalisation_is_the_one_of_pictures_in_memory(mnist: Path, tmp_pat
 # --- learning --------------------------------------------------------------------------------------------------------
 
 
-def both(folder: Path, strategy: Strategy, model: str, precision: str) -> tuple[Any, InMemory]:
+def both(folder: Path, strategy: Strategy, model: str, precision: str) -> tuple[Any, InMemoryExamples]:
     """A learner from files, and the sampling of the same records in memory."""
-    reading = Reading(strategy=strategy, buffer=7)
+    reading = ReadingSettings(strategy=strategy, buffer=7)
     learner: Any = build(model, dataset="records", data_dir=str(folder), seed=5, reading=reading, dtype=precision)  # type: ignore[arg-type]
     records = np.load(folder / TRAIN)
-    train = Batch(torch.tensor(records["inputs"]), torch.tensor(records["label"])).rounded(learner.dtype)
-    return learner, InMemory(train, reading.order(len(records), 5).positions)
+    train = LabelledBatch(torch.tensor(records["inputs"]), torch.tensor(records["label"])).rounded(learner.dtype)
+    return learner, InMemoryExamples(train, reading.order(len(records), 5).positions)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -14,7 +14,7 @@ from paceline.scenarios import load
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.run import simulate
-from paceline.topologies.faults.link_faults import LinkFault
+from paceline.topologies.faults.link_faults import LinkFaultModel
 from paceline.topologies.graphs.graph_registry import build
 from tests.outages import on
 
@@ -37,9 +37,9 @@ def test_faults_are_read_and_written_back() -> None:
     ]
     loaded = load(scenario(faults))
     assert loaded.cluster.build(loaded.workload).link_faults == (
-        LinkFault(between=("host3", "switch"), at_s=10.0, lasts_s=5.0, rate=0.5),
-        LinkFault(between=("switch", "host1"), at_s=120.0, rate=0.25),
-        LinkFault(between=("host0", "switch"), at_s=0.0),
+        LinkFaultModel(between=("host3", "switch"), at_s=10.0, lasts_s=5.0, rate=0.5),
+        LinkFaultModel(between=("switch", "host1"), at_s=120.0, rate=0.25),
+        LinkFaultModel(between=("host0", "switch"), at_s=0.0),
     )
     dumped = loaded.dump()
     assert dumped["cluster"]["network"]["faults"][0] == {

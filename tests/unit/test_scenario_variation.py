@@ -19,7 +19,7 @@ from paceline.cli.app import app
 from paceline.scenarios import load
 from paceline.scenarios.sections.networks import Link, Network, Variation
 from paceline.scenarios.values.mistakes import ScenarioError
-from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.outages import VaryingLinks
 from paceline.simulator.runs.cost_model import cluster_network
@@ -149,7 +149,7 @@ def test_all_methods_see_the_same_bandwidths() -> None:
     seen = []
     for number, plan in enumerate(plans):
         network: ClusterNetwork = cluster_network(plan)
-        clock = Clock()
+        clock = VirtualClock()
         network.attach(clock)
         if number:
             network.message(Rank(0), Rank(1), 10**8)
@@ -182,7 +182,7 @@ def receiver(me: RankContext, state: Replica) -> Program[int]:
     return int((yield from Receive(Rank(0))).value.nbytes)
 
 
-LAW = processes.Variation(cv=0.3, every_s=0.25)
+LAW = processes.VariationModel(cv=0.3, every_s=0.25)
 
 
 def test_redraws_end_with_the_run() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import paceline
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
+from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemorySgd
 from paceline.checking.replay import Recording, ReplayError, replay
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
@@ -17,7 +17,7 @@ BOTH = pytest.mark.parametrize("method", [HogwildSgd, HogwildEasgd])
 
 
 @BOTH
-def test_the_quick_take_more_of_the_budget(method: type[SharedMemory]) -> None:
+def test_the_quick_take_more_of_the_budget(method: type[SharedMemorySgd]) -> None:
     """Rank r's step takes 1 + r seconds: all ranks together use up the budget, in proportion to their speeds."""
     job = job_of(method(), nodes=[[0, 1, 2]], steps=110)
     trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(every=1))
@@ -26,7 +26,7 @@ def test_the_quick_take_more_of_the_budget(method: type[SharedMemory]) -> None:
 
 
 @BOTH
-def test_seconds_end_everybody_at_once(method: type[SharedMemory]) -> None:
+def test_seconds_end_everybody_at_once(method: type[SharedMemorySgd]) -> None:
     """No rank begins a step after 10 s; steps of 1, 2 and 3 seconds that have begun are finished."""
     job = job_of(method(), nodes=[[0, 1, 2]], steps=None, seconds=10.0)
     trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(every=1))
@@ -36,7 +36,7 @@ def test_seconds_end_everybody_at_once(method: type[SharedMemory]) -> None:
 
 
 @BOTH
-def test_all_workers_must_be_on_one_node(method: type[SharedMemory]) -> None:
+def test_all_workers_must_be_on_one_node(method: type[SharedMemorySgd]) -> None:
     one, two = [[Rank(0), Rank(1)]], [[Rank(0)], [Rank(1)]]
     assert method().problems(one) == []
     (problem,) = method().problems(two)
@@ -44,7 +44,7 @@ def test_all_workers_must_be_on_one_node(method: type[SharedMemory]) -> None:
 
 
 @BOTH
-def test_a_run_is_not_replayed(method: type[SharedMemory]) -> None:
+def test_a_run_is_not_replayed(method: type[SharedMemorySgd]) -> None:
     """Number 57 excludes it: the record does not contain the order of accesses to the memory."""
     job = job_of(method(), nodes=[[0, 1]], steps=4)
     trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1))

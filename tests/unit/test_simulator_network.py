@@ -13,7 +13,7 @@ from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.values import Group, Null, Rank
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.simulator.flows.max_min import fair_rates
-from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, NoCost
+from paceline.simulator.network.network import ClusterNetwork, InMemoryCosts, MeasuredNetwork, NoCost
 from tests.clusters import joined, star
 
 
@@ -108,9 +108,9 @@ def test_collectives_of_one_group_and_stream_are_served_in_turn() -> None:
     assert ended == [2.0, 2.0, 3.0, 4.0]
 
 
-def in_memory(pair: Group) -> InMemory:
+def in_memory(pair: Group) -> InMemoryCosts:
     """The messages of this pair go through memory."""
-    return InMemory(
+    return InMemoryCosts(
         collective_s=lambda *asked: asked[2] / 100,
         holds=pair.__eq__,
         message_s=lambda nbytes: nbytes / 1000,

@@ -27,13 +27,13 @@ from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.simulator.runs.run import simulate
-from paceline.topologies.catalogue.storage_devices import MIB, STORAGE, Storage
+from paceline.topologies.catalogue.storage_devices import MIB, STORAGE, StorageModel
 from paceline.workloads.reading import Piece
 from tests.clusters import answer, played
 from tests.reading import Noted, counted, finished_s, supply
 from tests.support import Bowl, FixedTiming, built, job_of, nodes_for
 
-SLOW = Storage(name="slow", latency_s=0.0, bytes_per_s=100.0)
+SLOW = StorageModel(name="slow", latency_s=0.0, bytes_per_s=100.0)
 """a batch of eight records of 100 bytes takes 8 s, scattered"""
 
 
@@ -46,7 +46,7 @@ def loads(trace: Trace) -> list[tuple[int, float, float]]:
     return [(s.step, s.start_s, s.end_s) for s in trace.spans if s.activity == "load" and s.rank == 0]
 
 
-def sequential(prefetch: int, *, compute_s: float, steps: int = 4, storage: Storage = SLOW) -> Trace:
+def sequential(prefetch: int, *, compute_s: float, steps: int = 4, storage: StorageModel = SLOW) -> Trace:
     given = supply(storage, workers=1, prefetch=prefetch, order=scattered(10**6))
     timing = FixedTiming(compute=compute_s)
     return simulate_job(
@@ -157,7 +157,7 @@ def test_stalls_are_the_time_spent_loading() -> None:
 
 def test_a_batch_of_many_requests_is_a_few_events() -> None:
     """Its timer and, where the program waits, its arrival; independent of other readers while the capacity suffices."""
-    storage = Storage(name="x", latency_s=1e-4, bytes_per_s=1e12, depth=64, shared=True)
+    storage = StorageModel(name="x", latency_s=1e-4, bytes_per_s=1e12, depth=64, shared=True)
     workers, steps = 50, 4
     order = Noted(strategy="scattered", num_samples=10**6, seed=1)
     given = dataclasses.replace(supply(storage, workers=workers, order=order), prefetch=2)
@@ -292,7 +292,7 @@ def test_inline_storage_has_units() -> None:
         "read_ahead": None, "shared": True,
     }  # fmt: skip
     loaded = load(scenario(mapping))
-    assert loaded.cluster.build(loaded.workload).storage == Storage(
+    assert loaded.cluster.build(loaded.workload).storage == StorageModel(
         name="inline", latency_s=0.002, bytes_per_s=1e9, client_bytes_per_s=1e9, depth=4, stripes=3,
         stripe_bytes=4 * MIB, read_ahead_bytes=None, shared=True,
     )  # fmt: skip

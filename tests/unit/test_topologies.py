@@ -10,12 +10,12 @@ import scipy.stats
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
-from paceline.topologies import LINKS, NO_JITTER, Device, Jitter
+from paceline.topologies import LINKS, NO_JITTER, DeviceModel, Jitter
 from paceline.topologies.cluster import on_a_star
 from paceline.topologies.faults.jitter import BLOCK, LogNormal, _block, distributions
 
-FAST = Device(name="fast", overhead_s=0.004, per_sample_s=0.0005)
-SLOW = Device(name="slow", overhead_s=0.004, per_sample_s=0.001125)
+FAST = DeviceModel(name="fast", overhead_s=0.004, per_sample_s=0.0005)
+SLOW = DeviceModel(name="slow", overhead_s=0.004, per_sample_s=0.001125)
 
 
 def test_quickstart_devices_take_twenty_and_forty_milliseconds() -> None:

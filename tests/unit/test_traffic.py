@@ -24,7 +24,7 @@ from paceline.algorithms.methods.delay_compensated import Backups, DcAsgd
 from paceline.algorithms.methods.delayed_nesterov import OuterOptimizer
 from paceline.algorithms.methods.eager_diloco import REPLACED, EagerDiLoCo
 from paceline.algorithms.methods.gossip import HALFWAY, halfway
-from paceline.algorithms.methods.noloco import PAIR_STEP, NoLoCo, Round
+from paceline.algorithms.methods.noloco import PAIR_STEP, NoLoCo, RoundChange
 from paceline.algorithms.methods.outer import CHANGE, HEAVY_BALL, NESTEROV, outer_step
 from paceline.algorithms.methods.parameter_server import Push, Softsync
 from paceline.algorithms.methods.streaming_diloco import MIXED
@@ -162,7 +162,7 @@ def test_the_outer_step_of_noloco() -> None:
     method, x, y, z = NoLoCo(), vector(), vector(1), vector(3)
     (me, _) = build_team(method, [[Rank(0)], [Rank(1)]], Layout(LAYERS))
     state = replace(method.begin(me, x), velocity=vector(2))
-    assert counted(lambda: method.after_pair(state, Round(z, x - y))) == PAIR_STEP
+    assert counted(lambda: method.after_pair(state, RoundChange(z, x - y))) == PAIR_STEP
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class DeviceModel:
     """A device that computes gradients.
 
     compute_s(b) = overhead_s + b · per_sample_s, or a curve: of a device of the catalogue, or through measured points
@@ -72,7 +72,7 @@ class Device:
         forward_shares, backward_shares: the share of each layer with parameters in the time of a gradient, first layer
             first; together they add up to 1. Empty if they are not known.
 
-    >>> slow = Device(name="slow", overhead_s=0.004, per_sample_s=0.001125)
+    >>> slow = DeviceModel(name="slow", overhead_s=0.004, per_sample_s=0.001125)
     >>> round(slow.compute_s(32), 9)
     0.04
     """

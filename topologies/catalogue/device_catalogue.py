@@ -38,7 +38,7 @@ _WHENCE = r"^(FOUND|DERIVED|INFERENCE|MEMORY (certain|high|medium|low))"
 _Figure = tuple[float, Annotated[str, StringConstraints(pattern=_WHENCE)]]
 
 
-class _Entry(BaseModel):
+class _DeviceEntry(BaseModel):
     """A device as in its file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -256,7 +256,7 @@ def _read() -> dict[str, Spec]:
     for name, entry in raw.items():
         like = entry.pop("like", None)
         inherited = {key: value for key, value in raw[like].items() if key != "aliases"} if like else {}
-        specs[name] = _Entry(**inherited | entry).spec(name)
+        specs[name] = _DeviceEntry(**inherited | entry).spec(name)
     order = {kind: place for place, kind in enumerate(get_args(Kind))}
     return dict(sorted(specs.items(), key=lambda item: (order[item[1].kind], item[1].year)))
 

@@ -15,7 +15,7 @@ FILE = "prices.yaml"
 _WHENCE = r"^(FOUND|MEMORY (certain|high|medium|low))"
 
 
-class _Entry(BaseModel):
+class _PriceEntry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     usd_per_hour: tuple[float, Annotated[str, StringConstraints(pattern=_WHENCE)]]
@@ -39,5 +39,5 @@ def device_prices() -> dict[str, DevicePrice]:
     3.06
     """
     raw = yaml.safe_load((DATA / FILE).read_text(encoding="utf-8"))
-    entries = {name: _Entry(**entry) for name, entry in raw.items()}
+    entries = {name: _PriceEntry(**entry) for name, entry in raw.items()}
     return {name: DevicePrice(*entry.usd_per_hour, entry.date) for name, entry in entries.items()}

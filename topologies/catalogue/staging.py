@@ -1,7 +1,7 @@
 """How batches, gradients and weights pass from the memory of a host to that of its devices and back.
 
 Rules of this file: constants and rules carry their provenance; rates are those of the links of a graph, not of this
-file. A cluster without `Staging` copies nothing.
+file. A cluster without `StagingModel` copies nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from paceline.topologies.catalogue.libraries import Library
 
 if TYPE_CHECKING:
-    from paceline.topologies.catalogue.device import Device
+    from paceline.topologies.catalogue.device import DeviceModel
 
 Batches = Literal["pinned", "pageable", "none"]
 GpuDirect = Literal["auto", "on", "off"]
@@ -29,7 +29,7 @@ GPUDIRECT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staging:
+class StagingModel:
     """The copies between hosts and devices of a cluster.
 
     Args:
@@ -38,7 +38,7 @@ class Staging:
         gpudirect: whether NICs read and write the memory of devices; auto: where the catalogue says so.
         sample_bytes: bytes of the input of one sample on a device; labels are negligible.
 
-    >>> Staging(batches="pageable", prefetch=2).ahead, Staging(prefetch=2).ahead
+    >>> StagingModel(batches="pageable", prefetch=2).ahead, StagingModel(prefetch=2).ahead
     (0, 2)
     """
 
@@ -59,7 +59,7 @@ class Staging:
             return PAGEABLE
         return f"{PINNED}; {PREFETCH}" if self.ahead else PINNED
 
-    def direct(self, device: Device, library: Library, transport: str) -> bool:
+    def direct(self, device: DeviceModel, library: Library, transport: str) -> bool:
         """Returns whether a library's messages pass from the memory of a device to a NIC without host memory.
 
         Args:
@@ -67,12 +67,12 @@ class Staging:
             library: the library.
             transport: the transport between nodes: `tcp`, or `any` for others.
 
-        >>> from paceline.topologies.catalogue.device import Device
+        >>> from paceline.topologies.catalogue.device import DeviceModel
         >>> from paceline.topologies.catalogue.libraries import LIBRARIES
-        >>> gpu = Device(name="p100", kind="gpu")
-        >>> [Staging().direct(gpu, LIBRARIES[name], "any") for name in ("plain", "nccl", "mpi", "gloo")]
+        >>> gpu = DeviceModel(name="p100", kind="gpu")
+        >>> [StagingModel().direct(gpu, LIBRARIES[name], "any") for name in ("plain", "nccl", "mpi", "gloo")]
         [True, True, True, False]
-        >>> Staging().direct(gpu, LIBRARIES["nccl"], "tcp")
+        >>> StagingModel().direct(gpu, LIBRARIES["nccl"], "tcp")
         False
         """
         if library.through_host == "never":

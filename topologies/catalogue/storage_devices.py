@@ -34,7 +34,7 @@ READ_AHEAD = 128 * KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
+class StorageModel:
     """Storage for files; the model is described at the head of this file.
 
     A run of r records of s bytes each takes L + r s / B without concurrent readers.
@@ -94,7 +94,7 @@ class Storage:
         The second term is Amdahl's law, or Gunther's law of scalability without its coherence term: a fraction w of a
         request is served while no other request is.
 
-        >>> half = Storage(name="x", latency_s=0.25, bytes_per_s=1.0, depth=8, waiting=0.5)
+        >>> half = StorageModel(name="x", latency_s=0.25, bytes_per_s=1.0, depth=8, waiting=0.5)
         >>> [round(half.requests_per_s(readers), 3) for readers in (1, 2, 10_000)]
         [4.0, 5.333, 7.999]
         """
@@ -126,7 +126,7 @@ class Storage:
             start: offset in the file, in bytes.
             nbytes: the number of bytes.
 
-        >>> Storage(name="x", latency_s=0.0, bytes_per_s=1.0, stripes=3, stripe_bytes=10).parts(5, 32)
+        >>> StorageModel(name="x", latency_s=0.0, bytes_per_s=1.0, stripes=3, stripe_bytes=10).parts(5, 32)
         {0: 12.0, 1: 10.0, 2: 10.0}
         """
         if self.stripes == 1:
@@ -159,7 +159,7 @@ KEYS = {
 """names of values of the file without a unit, as in scenarios"""
 
 
-class _Entry(BaseModel):
+class _StorageEntry(BaseModel):
     """Storage as in its file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -174,14 +174,14 @@ class _Entry(BaseModel):
     stripe_kib: _Figure | None = None
     read_ahead_kib: _Figure
 
-    def storage(self, name: str) -> Storage:
+    def storage(self, name: str) -> StorageModel:
         """Returns the values in SI units."""
         given: dict[str, _Figure] = {key: value for key, value in self if isinstance(value, tuple)}
 
         def whole(key: str, scale: int = 1) -> int | None:
             return round(given[key][0] * scale) if key in given else None
 
-        return Storage(
+        return StorageModel(
             name=name,
             latency_s=float(f"{self.latency_ms[0]}e-3"),  # exactly the decimal value of the file
             bytes_per_s=self.gb_per_s[0] * 1e9,
@@ -197,15 +197,15 @@ class _Entry(BaseModel):
 
 
 @cache
-def _read() -> dict[str, Storage]:
+def _read() -> dict[str, StorageModel]:
     raw: dict[str, Any] = yaml.safe_load((DATA / "storage.yaml").read_text(encoding="utf-8"))
-    return {name: _Entry(**entry).storage(name) for name, entry in raw.items()}
+    return {name: _StorageEntry(**entry).storage(name) for name, entry in raw.items()}
 
 
-class _Known(Mapping[str, Storage]):
+class _Known(Mapping[str, StorageModel]):
     """Reads the file at the first access."""
 
-    def __getitem__(self, name: str) -> Storage:
+    def __getitem__(self, name: str) -> StorageModel:
         return _read()[name]
 
     def __iter__(self) -> Any:
@@ -215,5 +215,5 @@ class _Known(Mapping[str, Storage]):
         return len(_read())
 
 
-STORAGE: Mapping[str, Storage] = _Known()
+STORAGE: Mapping[str, StorageModel] = _Known()
 """known storage by name"""

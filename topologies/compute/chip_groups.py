@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import InputError
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.device_catalogue import Spec
-from paceline.topologies.compute.device_model import GradientTimes, device
+from paceline.topologies.compute.device_model import GradientTimesByBatch, device
 from paceline.topologies.compute.device_parameters import fitted_parameters
 from paceline.topologies.compute.layer_times import Rates, gradient_s
 from paceline.topologies.compute.memory import Mode, footprint, sustained_bytes_per_s
@@ -98,7 +98,7 @@ def group_device(
     data_bytes: float = 0.0,
     optimizer_copies: int = 1,
     mode: Mode = "flat",
-) -> Device:
+) -> DeviceModel:
     """Returns one group of cores as a device, for the simulation of all groups as workers.
 
     Its share of the memory bandwidth depends on the memory of all groups together. `partitioned` has the same times in
@@ -125,7 +125,7 @@ def group_device(
     bandwidths = ((0.0, sustained_bytes_per_s(spec, needed, mode) / groups),)
     return replace(
         made,
-        times=GradientTimes(work.name, rates, work.works),
+        times=GradientTimesByBatch(work.name, rates, work.works),
         rates=replace(own, bandwidths=bandwidths),
         provenance=f"{made.provenance}; {groups} groups need {needed / 1e9:.3g} GB in {mode} mode",
     )

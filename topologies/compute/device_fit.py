@@ -42,7 +42,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class PublishedTime:
     """A published time of a gradient.
 
     Args:
@@ -65,7 +65,7 @@ class Fit:
         observations: the published rows.
     """
 
-    def __init__(self, observations: Sequence[Observation]) -> None:
+    def __init__(self, observations: Sequence[PublishedTime]) -> None:
         self.observations = tuple(observations)
         names = {
             name: None
@@ -170,7 +170,7 @@ class Fit:
         return np.asarray(np.bincount(place, weights, count * names), dtype=np.float64).reshape(count, names)
 
 
-def _cuts(observation: Observation) -> Floats:
+def _cuts(observation: PublishedTime) -> Floats:
     """Of every kernel that the device may wait for last: the device's work from it on, and the launches up to it.
 
     The time of a gradient is the largest of these sums (see `layer_times.Queue`). Columns are seconds of arithmetic at

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.charge_rates import device_rates
-from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.device_catalogue import SPECS, Spec
 from paceline.topologies.catalogue.measured_times import measured_times
 from paceline.topologies.compute.device_parameters import Parameters, fitted_parameters
@@ -28,7 +28,7 @@ least from those of the GPUs, on average over eight models by 5 % of a gradient 
 
 
 @dataclass(frozen=True, slots=True)
-class GradientTimes:
+class GradientTimesByBatch:
     """The time of a gradient over the batch, computed once for each batch.
 
     Args:
@@ -63,7 +63,7 @@ def device(
     software: Software | None = None,
     parameters: Parameters | None = None,
     profile: Sequence[tuple[float, float]] | None = None,
-) -> Device:
+) -> DeviceModel:
     """Returns a device of the catalogue that computes gradients of a model.
 
     Args:
@@ -101,9 +101,9 @@ def device(
     forward, backward = layer_shares(layer_times(work.works, rates, samples))
     known = fitted_to.knows(spec)
     rows = "published throughput of the chip and of others" if known else "published throughput of other chips"
-    made = Device(
+    made = DeviceModel(
         name=spec.name,
-        times=GradientTimes(work.name, rates, work.works),
+        times=GradientTimesByBatch(work.name, rates, work.works),
         interval=interval_of(spec, precision, known=known),
         provenance=f"device model of {spec.title}: DERIVED from {rows}",
         forward_shares=forward,

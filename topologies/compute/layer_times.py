@@ -57,17 +57,17 @@ class Rates:
 
 
 @dataclass(slots=True)
-class Queue:
+class LaunchQueue:
     """Kernels that a host has launched and a device executes in order.
 
     Args:
         launch_s: seconds of the host for a launch.
         ahead: whether the host goes on while the device executes.
 
-    >>> queue = Queue(1.0)
+    >>> queue = LaunchQueue(1.0)
     >>> queue.run(3, 12.0), queue.run(2, 2.0)  # the first launch is exposed, the others are hidden
     (13.0, 2.0)
-    >>> queue = Queue(4.0)
+    >>> queue = LaunchQueue(4.0)
     >>> queue.run(3, 12.0), queue.run(2, 2.0)  # the device waits for each of the last two launches
     (16.0, 5.0)
     """
@@ -134,7 +134,7 @@ def layer_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[L
         rates: of the device.
         samples: of the batch.
     """
-    queue = Queue(rates.launch_s, rates.ahead)
+    queue = LaunchQueue(rates.launch_s, rates.ahead)
     taken = [
         (place, queue.run(way.kernels, rates.device_s(way, work, samples)))
         for place, way, work in passes(rows, rates.filling, samples)

@@ -20,7 +20,7 @@ from paceline.topologies.graphs.graph import Connection, Ends, Graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkFault:
+class LinkFaultModel:
     """A connection that has less bandwidth for some time.
 
     Args:
@@ -44,7 +44,7 @@ class Change:
     rates: Mapping[Ends, float]
 
 
-def changes(graph: Graph, faults: Sequence[LinkFault]) -> tuple[Change, ...]:
+def changes(graph: Graph, faults: Sequence[LinkFaultModel]) -> tuple[Change, ...]:
     """Returns the changes of a graph's bandwidths by faults, in the order of time.
 
     Args:
@@ -55,7 +55,7 @@ def changes(graph: Graph, faults: Sequence[LinkFault]) -> tuple[Change, ...]:
         InputError: the ends of a fault are not connected; one line for each such fault.
 
     >>> from paceline.topologies.graphs.network_graphs import star
-    >>> slow, broken = (LinkFault(between=("host1", "switch"), at_s=at_s, lasts_s=4.0, rate=rate)
+    >>> slow, broken = (LinkFaultModel(between=("host1", "switch"), at_s=at_s, lasts_s=4.0, rate=rate)
     ...                 for at_s, rate in ((1.0, 0.5), (3.0, 0.0)))
     >>> [(one.at_s, *one.rates.values()) for one in changes(star(hosts=3), [slow, broken])]
     [(1.0, 0.5), (3.0, 0.0), (7.0, 1.0)]
@@ -85,7 +85,7 @@ def changes(graph: Graph, faults: Sequence[LinkFault]) -> tuple[Change, ...]:
     return tuple(Change(at_s, rates) for at_s, rates in sorted(rates_at.items()))
 
 
-def _rate(faults: Sequence[LinkFault], at_s: float) -> float:
+def _rate(faults: Sequence[LinkFaultModel], at_s: float) -> float:
     return min((fault.rate for fault in faults if fault.at_s <= at_s < fault.at_s + fault.lasts_s), default=1.0)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from paceline.topologies.faults.worker_faults import BLOCK, GAPS, LASTING, Slowdown
+from paceline.topologies.faults.worker_faults import BLOCK, GAPS, LASTING, SlowdownModel
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Speed:
     """One worker's speed over time: 1 / (product of the factors of the slowdowns that apply).
 
     >>> from paceline.topologies.faults.worker_faults import Place
-    >>> twice_as_long = given(Slowdown(place=Place(), factor=2.0, at_s=10.0, lasts_s=4.0))
+    >>> twice_as_long = given(SlowdownModel(place=Place(), factor=2.0, at_s=10.0, lasts_s=4.0))
     >>> speed = Speed((twice_as_long,))
     >>> speed.end_s(9.0, 2.0), speed.end_s(9.0, 4.0)  # 1 s at full speed, then half; the slow 4 s do 2 s of work
     (12.0, 15.0)
@@ -97,13 +97,13 @@ class Speed:
 FULL_SPEED = Speed()
 
 
-def given(slowdown: Slowdown) -> Intervals:
+def given(slowdown: SlowdownModel) -> Intervals:
     """Returns the single interval of a slowdown at a fixed time."""
     assert slowdown.at_s is not None
     return Intervals(slowdown.factor, iter([(slowdown.at_s, slowdown.at_s + slowdown.lasts_s)]))
 
 
-def recurring(slowdown: Slowdown, seed: int, entry: int, place: int) -> Intervals:
+def recurring(slowdown: SlowdownModel, seed: int, entry: int, place: int) -> Intervals:
     """Returns the intervals of a recurring slowdown at one place.
 
     Args:
@@ -115,7 +115,7 @@ def recurring(slowdown: Slowdown, seed: int, entry: int, place: int) -> Interval
     return Intervals(slowdown.factor, _renewals(slowdown, seed, entry, place))
 
 
-def _renewals(slowdown: Slowdown, seed: int, entry: int, place: int) -> Iterator[tuple[float, float]]:
+def _renewals(slowdown: SlowdownModel, seed: int, entry: int, place: int) -> Iterator[tuple[float, float]]:
     """Yields the beginnings and ends after alternating gaps and durations."""
     assert slowdown.every_s is not None
     generator = np.random.default_rng(np.random.SeedSequence((seed, GAPS, entry, place)))
@@ -129,7 +129,7 @@ def _renewals(slowdown: Slowdown, seed: int, entry: int, place: int) -> Iterator
             yield start_s, now_s
 
 
-def speed_of(slowdowns: Sequence[Slowdown], *, rank: int, node: int, nodes: int, seed: int) -> Speed:
+def speed_of(slowdowns: Sequence[SlowdownModel], *, rank: int, node: int, nodes: int, seed: int) -> Speed:
     """Returns the speed of a worker under these slowdowns.
 
     Args:

@@ -26,12 +26,13 @@ BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class FaultPlace:
     """A node with all its workers, one worker, a share of the nodes drawn by the seed, or, by default, all workers.
 
-    >>> Place(node=2).holds(rank=5, node=2, nodes=4, seed=1), Place(worker=3).holds(rank=5, node=2, nodes=4, seed=1)
-    (True, False)
-    >>> half = Place(share=0.5)
+    >>> places = FaultPlace(node=2), FaultPlace(worker=3)
+    >>> [place.holds(rank=5, node=2, nodes=4, seed=1) for place in places]
+    [True, False]
+    >>> half = FaultPlace(share=0.5)
     >>> sum(half.holds(rank=node, node=node, nodes=10, seed=1) for node in range(10))
     5
     """
@@ -77,23 +78,23 @@ def drawn_nodes(share: float, nodes: int, seed: int, entry: int) -> frozenset[in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnStepTime:
+class OwnStepTimeModel:
     """Workers whose steps have a distribution of their own."""
 
-    place: Place
+    place: FaultPlace
     step_time: Jitter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Straggler:
+class StragglerModel:
     """Workers that always take `factor` times as long for a step."""
 
-    place: Place
+    place: FaultPlace
     factor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slowdown:
+class SlowdownModel:
     """Workers that are slower for some time, once or repeatedly.
 
     Args:
@@ -105,7 +106,7 @@ class Slowdown:
         spread: the distribution, with mean 1, by which the durations of recurring ones vary.
     """
 
-    place: Place
+    place: FaultPlace
     factor: float
     lasts_s: float
     at_s: float | None = None
@@ -117,7 +118,7 @@ class Slowdown:
 class CrashAt:
     """A crash at a given time."""
 
-    place: Place
+    place: FaultPlace
     at_s: float
 
 
@@ -125,7 +126,7 @@ class CrashAt:
 class DeathAt:
     """Workers that die and do not return: at a time, or in place of beginning their own step of this number."""
 
-    place: Place
+    place: FaultPlace
     at_s: float | None = None
     step: int | None = None
     detection_s: float = 0.0
@@ -133,7 +134,7 @@ class DeathAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crashes:
+class CrashModel:
     """When workers crash, and the costs of crashes.
 
     Args:
@@ -161,10 +162,10 @@ class Faults:
     (True, False)
     """
 
-    step_times: tuple[OwnStepTime, ...] = ()
-    stragglers: tuple[Straggler, ...] = ()
-    slowdowns: tuple[Slowdown, ...] = ()
-    crashes: Crashes | None = None
+    step_times: tuple[OwnStepTimeModel, ...] = ()
+    stragglers: tuple[StragglerModel, ...] = ()
+    slowdowns: tuple[SlowdownModel, ...] = ()
+    crashes: CrashModel | None = None
     deaths: tuple[DeathAt, ...] = ()
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Connection, Graph, Place, Vertex
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.network_graphs import FAMILY, MOST, on_circle, whole
 from paceline.topologies.graphs.wires import host_end, link_named, switch_hop
 
@@ -28,9 +28,9 @@ def dragonfly(
     hosts: int = 0,
     column_links: int = 3,
     pair_links: int = 2,
-    link: str | Link = "aries-nic",
-    within: str | Link = "auto",
-    between: str | Link = "auto",
+    link: str | LinkModel = "aries-nic",
+    within: str | LinkModel = "auto",
+    between: str | LinkModel = "auto",
 ) -> Graph:
     """Returns groups of routers in rows and columns, in which all rows, columns and groups are joined all to all.
 
@@ -105,7 +105,7 @@ def _in_group(middle: Place, number: int, rows: int, columns: int) -> Place:
     return middle[0] + (column - (columns - 1) / 2) * COLUMN_GAP, middle[1] + ((rows - 1) / 2 - row) * ROW_GAP
 
 
-def _inside(grid: list[str], columns: int, within: str | Link, column_links: int) -> Iterator[Connection]:
+def _inside(grid: list[str], columns: int, within: str | LinkModel, column_links: int) -> Iterator[Connection]:
     wire = link_named(within)
     for first, second in itertools.combinations(range(len(grid)), 2):
         ends = grid[first], grid[second]
@@ -120,7 +120,7 @@ def _bow(first: int, second: int) -> float:
     return 0.0 if second == first + 1 else -min(0.25, 2.2 / ((second - first) * COLUMN_GAP))
 
 
-def _global(grids: list[list[str]], pair_links: int, between: str | Link) -> Iterator[Connection]:
+def _global(grids: list[list[str]], pair_links: int, between: str | LinkModel) -> Iterator[Connection]:
     """Distributes the links of every pair of groups to routers in turn; several between two routers become one."""
     wire, turn = link_named(between), [0] * len(grids)
     for first, second in itertools.combinations(range(len(grids)), 2):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Connection, Graph, Kind, Vertex
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.network_graphs import whole
 from paceline.topologies.graphs.wires import link_named
 
@@ -26,7 +26,7 @@ HYBRID_CUBE_MESH = {
 """NVLinks between the GPUs of a DGX-1"""
 
 
-def joined(start: str, end: str, link: str | Link, count: int = 1, bend: float = 0.0) -> Connection:
+def joined(start: str, end: str, link: str | LinkModel, count: int = 1, bend: float = 0.0) -> Connection:
     """Returns a connection of `count` links of a name between two vertices."""
     return Connection(ends=(start, end), link=link_named(link), count=count, bend=bend)
 
@@ -43,7 +43,7 @@ def pcie_tree(
     gpus_per_switch: int = 4,
     nics: int = 1,
     generation: int = 3,
-    between: str | Link = "qpi",
+    between: str | LinkModel = "qpi",
     gpu: str = "",
 ) -> Graph:
     """Returns GPUs on PCIe switches, switches on sockets, and sockets on a bus such as QPI.
@@ -162,9 +162,9 @@ def nvswitch_node(
     gpus: int = 8,
     links_per_gpu: int = 12,
     switches: int = 6,
-    link: str | Link = "nvlink3",
+    link: str | LinkModel = "nvlink3",
     generation: int = 4,
-    between: str | Link = "xgmi",
+    between: str | LinkModel = "xgmi",
     gpu: str = "a100-sxm4-40",
     cpu: str = "",
 ) -> Graph:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from paceline.topologies.graphs.links import Link
-from paceline.topologies.graphs.variation import Variation
+from paceline.topologies.graphs.links import LinkModel
+from paceline.topologies.graphs.variation import VariationModel
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -52,7 +52,7 @@ class Connection:
     """Several equal parallel links between two vertices."""
 
     ends: Ends
-    link: Link
+    link: LinkModel
     count: int = 1
     bend: float | None = 0.0
     """how far a picture bends it, as a fraction of its length; None: only its two ends are drawn"""
@@ -181,14 +181,14 @@ class Graph:
         )
 
     @cached_property
-    def varying(self) -> Mapping[Ends, Variation]:
+    def varying(self) -> Mapping[Ends, VariationModel]:
         """The connections of the striped graph whose bandwidth varies over time; parallel links vary together."""
         if all(connection.link.variation is None for connection in self.connections):
             return {}
         variations = ((connection.ends, connection.link.variation) for connection in self.striped().connections)
         return {ends: variation for ends, variation in variations if variation is not None}
 
-    def with_variation(self, variation: Variation | None) -> Graph:
+    def with_variation(self, variation: VariationModel | None) -> Graph:
         """Returns the same graph, in which the bandwidth of every link of the medium `network` varies in one way.
 
         Args:

@@ -14,7 +14,7 @@ from paceline.topologies.graphs import cpu_machines, gpu_machines, network_graph
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.dragonfly import dragonfly
 from paceline.topologies.graphs.graph import Graph
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 
 Builder = Callable[..., Graph]
 
@@ -149,7 +149,7 @@ def _values(name: str, given: Mapping[str, object]) -> dict[str, Any]:
             values[key] = int(text)
         elif value is None and known[key] == "":
             continue  # as if it was not given
-        elif not isinstance(value, str | Link):
+        elif not isinstance(value, str | LinkModel):
             problems.append(f"{key}: found {value!r}, expected a name, such as {known[key] or 'v100'!r}")
         else:
             values[key] = value

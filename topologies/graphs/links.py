@@ -16,7 +16,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from paceline.topologies.graphs.variation import Variation
+from paceline.topologies.graphs.variation import VariationModel
 
 Medium = Literal["memory", "nvlink", "pcie", "network"]
 """the medium of a hop, fastest first; a communication library tunes itself for the slowest on a route"""
@@ -31,7 +31,7 @@ times as long: INFERENCE, between 0.2 (HDR100: 0.24 of 1.26 us) and 0.01 (the sa
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LinkPiece:
     """α and β of messages of up to so many bytes, above the sizes of smaller pieces."""
 
     up_to_bytes: float
@@ -40,7 +40,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class LinkModel:
     """A link in the α–β model: a message of n bytes takes latency_s + n / bytes_per_s when it is alone.
 
     Args:
@@ -70,12 +70,12 @@ class Link:
     bytes_per_s: float
     provenance: str
     medium: Medium = "network"
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[LinkPiece, ...] = ()
     fitted_bytes: float | None = None
     send_s: float = 0.0
     receive_s: float = 0.0
     download_bytes_per_s: float | None = None
-    variation: Variation | None = None
+    variation: VariationModel | None = None
     hop_s: float | None = None
     peer_share: float = 1.0
 
@@ -84,9 +84,9 @@ class Link:
         """The latency of one more hop between switches."""
         return HOP_SHARE * self.latency_s if self.hop_s is None else self.hop_s
 
-    def piece(self, nbytes: float) -> Piece:
+    def piece(self, nbytes: float) -> LinkPiece:
         """Returns α and β of a message of so many bytes."""
-        own = Piece(float("inf"), self.latency_s, self.bytes_per_s)
+        own = LinkPiece(float("inf"), self.latency_s, self.bytes_per_s)
         return next((piece for piece in self.pieces if nbytes <= piece.up_to_bytes), own)
 
     def message_s(self, nbytes: float) -> float:
@@ -100,9 +100,11 @@ SOFTWARE = 0.25
 for kernel TCP and for RDMA alike is a quarter to a half of the one-way time (Culler et al. 1993)"""
 
 
-def _link(name: str, latency_us: float, gigabytes_per_s: float, provenance: str, medium: Medium = "network") -> Link:
+def _link(
+    name: str, latency_us: float, gigabytes_per_s: float, provenance: str, medium: Medium = "network"
+) -> LinkModel:
     latency_s = float(f"{latency_us}e-6")  # the exact decimal value; a product would end in …98e-05
-    return Link(
+    return LinkModel(
         name=name,
         latency_s=latency_s,
         bytes_per_s=gigabytes_per_s * 1e9,
@@ -118,7 +120,7 @@ HANDLING_S = 5e-6
 """the work of a processor for a message over a wide-area link: as of eth-10g, since distance is no work"""
 
 
-CLOUD = Variation(
+CLOUD = VariationModel(
     cv=0.1,
     provenance="cv DERIVED from FOUND throughputs: 420 pairs of AWS regions, iperf3 with 64 connections for 5 s, twice "
     "within five days (Skyplane's profiles of January 2022): 0.11 in quadratic mean, median 0.01, 0.007 between "
@@ -126,30 +128,30 @@ CLOUD = Variation(
     "INFERENCE",
 )
 """between regions of one cloud. The standard deviation of two values is their difference over √2"""
-INTERNET = Variation(
+INTERNET = VariationModel(
     cv=0.2,
     provenance="INFERENCE from cv 0.21 between different clouds, DERIVED as for regions of one cloud (2574 pairs, "
     "quadratic mean; median 0.04). Interval and correlation INFERENCE",
 )
 """between sites on the Internet"""
-CABLE = Variation(
+CABLE = VariationModel(
     cv=0.2,
     provenance="INFERENCE: a cable is shared by neighbours; most providers delivered 80 % of the advertised rate or "
     "more at peak times (FOUND, Measuring Broadband America, 2011). Interval and correlation INFERENCE",
 )
-FIBRE = Variation(cv=0.1, provenance="INFERENCE: half of that of a cable")
+FIBRE = VariationModel(cv=0.1, provenance="INFERENCE: half of that of a cable")
 
 
 def _wide(
     name: str,
     latency_ms: float,
     megabits_per_s: float,
-    variation: Variation,
+    variation: VariationModel,
     provenance: str,
     down_megabits_per_s: float | None = None,
-) -> Link:
+) -> LinkModel:
     """Returns a wide-area link, whose latency is the time of light and routers."""
-    return Link(
+    return LinkModel(
         name=name,
         latency_s=latency_ms * 1e-3,
         bytes_per_s=megabits_per_s * 125e3,
@@ -163,7 +165,7 @@ def _wide(
 
 
 GKE = tuple(
-    Piece(up_to, latency_us * 1e-6, gb * 1e9) for up_to, latency_us, gb in ((1024, 19.3, 0.6), (32768, 38.4, 5.5))
+    LinkPiece(up_to, latency_us * 1e-6, gb * 1e9) for up_to, latency_us, gb in ((1024, 19.3, 0.6), (32768, 38.4, 5.5))
 )
 
 GKE_BYTES = 4 * 2**20
@@ -172,7 +174,7 @@ GKE_BYTES = 4 * 2**20
 
 ONE_NVLINK = "one link, `count` for several; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"
 
-LINKS: dict[str, Link] = {
+LINKS: dict[str, LinkModel] = {
     link.name: link
     for link in (
         _link("eth-1g", 40.0, 0.110, "gloo over TCP; bandwidth FOUND 110 MB/s (gloo issue 21); latency MEMORY medium"),

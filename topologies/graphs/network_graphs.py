@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Bisection, Connection, Graph, Place, Vertex
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.wires import host_end, link_named, switch_hop
 
 FAMILY = "a family of graphs, no machine"
@@ -50,7 +50,7 @@ def on_circle(count: int, radius: float) -> Iterator[Place]:
         yield radius * math.cos(angle), radius * math.sin(angle)
 
 
-def star(*, hosts: int = 8, link: str | Link = "eth-10g", cables: int = 1) -> Graph:
+def star(*, hosts: int = 8, link: str | LinkModel = "eth-10g", cables: int = 1) -> Graph:
     """Returns hosts around one switch.
 
     Bisection: ⌊hosts/2⌋ b, exact.
@@ -79,7 +79,7 @@ def star(*, hosts: int = 8, link: str | Link = "eth-10g", cables: int = 1) -> Gr
     )
 
 
-def ring(*, hosts: int = 8, link: str | Link = "eth-10g") -> Graph:
+def ring(*, hosts: int = 8, link: str | LinkModel = "eth-10g") -> Graph:
     """Returns hosts in a ring, each joined to the next.
 
     Bisection: 2 b, exact.
@@ -105,7 +105,7 @@ def ring(*, hosts: int = 8, link: str | Link = "eth-10g") -> Graph:
     )
 
 
-def torus(*, sides: tuple[int, ...] = (4, 4), link: str | Link = "eth-10g") -> Graph:
+def torus(*, sides: tuple[int, ...] = (4, 4), link: str | LinkModel = "eth-10g") -> Graph:
     """Returns hosts on a grid of two or three dimensions whose rows close to rings.
 
     A side of 2 has one connection, not two. Bisection: 2 hosts / (longest side) b if the longest side is even and
@@ -146,7 +146,7 @@ def _on_grid(spot: tuple[int, ...]) -> Place:
     return (2.4 if deep else 1.2) * column + 0.85 * depth, -(2.1 if deep else 1.2) * row + 0.6 * depth
 
 
-def _torus_connections(spots: list[tuple[int, ...]], sides: tuple[int, ...], wire: Link) -> Iterator[Connection]:
+def _torus_connections(spots: list[tuple[int, ...]], sides: tuple[int, ...], wire: LinkModel) -> Iterator[Connection]:
     flat = len(sides) == 2
     for spot in spots:
         for axis, side in enumerate(sides):
@@ -158,7 +158,7 @@ def _torus_connections(spots: list[tuple[int, ...]], sides: tuple[int, ...], wir
                 yield Connection(ends=(_spot(after), _spot(spot)), link=wire, bend=bend)
 
 
-def hypercube(*, dimensions: int = 4, link: str | Link = "eth-10g") -> Graph:
+def hypercube(*, dimensions: int = 4, link: str | LinkModel = "eth-10g") -> Graph:
     """Returns 2^dimensions hosts, joined where their numbers differ in one bit.
 
     Bisection: 2^(dimensions − 1) b, exact. Diameter: dimensions.
@@ -205,6 +205,6 @@ def spread_out(count: int, width: float, y: float) -> list[Place]:
     return [((number + 0.5) / count * width - width / 2, y) for number in range(count)]
 
 
-def hop(start: str, end: str, wire: Link, count: int = 1) -> Connection:
+def hop(start: str, end: str, wire: LinkModel, count: int = 1) -> Connection:
     """Returns cables between two switches."""
     return Connection(ends=(start, end), link=switch_hop(wire), count=count)

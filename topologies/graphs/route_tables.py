@@ -75,9 +75,11 @@ class RouteTables:
         return walk.vertices[:, : int(walk.hops.max(initial=0)) + 1], walk.hops
 
     @cached_property
-    def between_gates(self) -> Core:
+    def between_gates(self) -> SwitchCore:
         """The switches between machines."""
-        return Core(self._forwards & (self._machines.machine < 0), self._source, self._target, self._machines.gate)
+        return SwitchCore(
+            self._forwards & (self._machines.machine < 0), self._source, self._target, self._machines.gate
+        )
 
     @cached_property
     def flat(self) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
@@ -106,7 +108,7 @@ class RouteTables:
         return choices
 
 
-class Core:
+class SwitchCore:
     """The switches between machines, and which gates each of them reaches in how many hops.
 
     Args:
@@ -232,7 +234,7 @@ class _Walk:
 
     def _to_gates(
         self,
-        core: Core,
+        core: SwitchCore,
         reached: NDArray[np.uint64],
         rows: Numbers,
         here: Numbers,

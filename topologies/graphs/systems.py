@@ -13,7 +13,7 @@ from paceline.topologies.graphs.cpu_machines import ac922_node, knl_node, minsky
 from paceline.topologies.graphs.dragonfly import dragonfly
 from paceline.topologies.graphs.gpu_machines import dgx1, nvswitch_node, pcie_tree
 from paceline.topologies.graphs.graph import Graph
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.network_graphs import star, whole
 from paceline.topologies.graphs.trees import leaf_spine
 
@@ -82,7 +82,9 @@ def minsky(*, nodes: int = 32) -> Graph:
     return _on_a_switch("minsky", minsky_node(), whole("nodes", nodes, 1, 36), 2, where)
 
 
-def _on_a_switch(name: str, node: Graph, nodes: int, cables: int, where: str, link: str | Link = "ib-edr") -> Graph:
+def _on_a_switch(
+    name: str, node: Graph, nodes: int, cables: int, where: str, link: str | LinkModel = "ib-edr"
+) -> Graph:
     """Returns a single node unchanged, or several around a switch."""
     if nodes == 1:
         return dataclasses.replace(node, name=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Bisection, Connection, Graph, Vertex
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.network_graphs import FAMILY, MOST, hop, spread_out, whole
 from paceline.topologies.graphs.wires import host_end, link_named, switch_hop
 
@@ -14,8 +14,8 @@ def leaf_spine(
     leaves: int = 4,
     spines: int = 2,
     hosts_per_leaf: int = 4,
-    link: str | Link = "eth-10g",
-    uplink: str | Link = "auto",
+    link: str | LinkModel = "eth-10g",
+    uplink: str | LinkModel = "auto",
     cables: int = 1,
     uplinks: int = 1,
 ) -> Graph:
@@ -78,7 +78,7 @@ def leaf_spine(
     )
 
 
-def fat_tree(*, k: int = 4, link: str | Link = "eth-10g") -> Graph:
+def fat_tree(*, k: int = 4, link: str | LinkModel = "eth-10g") -> Graph:
     """Returns the k-ary fat tree of Al-Fares, Loukissas and Vahdat 2008: k pods, k³/4 hosts, switches with k ports.
 
     Bisection: k³/8 b, exact, as any permutation of the hosts can be routed at full speed. Diameter: 6.

@@ -31,7 +31,7 @@ MOST_CV = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variation:
+class VariationModel:
     """The variation of a link's bandwidth over time.
 
     The factor of interval k is
@@ -48,7 +48,7 @@ class Variation:
         floor: the smallest factor, 0 or more and less than 1.
         provenance: where the values come from.
 
-    >>> varying = Variation(cv=0.3)
+    >>> varying = VariationModel(cv=0.3)
     >>> [round(factor, 2) for factor, _ in zip(varying.factors(seed=1, link="host0>switch"), range(4))]
     [1.31, 1.17, 1.29, 1.17]
     """
@@ -73,7 +73,7 @@ class Variation:
     def correlation_after(self, intervals: int) -> float:
         """Returns the correlation of the factors of two intervals that are so many intervals apart.
 
-        >>> varying = Variation(cv=0.5, correlation=0.8)
+        >>> varying = VariationModel(cv=0.5, correlation=0.8)
         >>> round(varying.correlation_after(1), 12), round(varying.correlation_after(2), 3)
         (0.8, 0.643)
         """
@@ -99,13 +99,13 @@ FORGOTTEN = 1e-100
 class Factors(Iterator[float]):
     """The factors of a link's successive intervals.
 
-    >>> one, other = (Variation(cv=0.3, correlation=0.9).factors(1, "a-b") for _ in range(2))
+    >>> one, other = (VariationModel(cv=0.3, correlation=0.9).factors(1, "a-b") for _ in range(2))
     >>> one.skip(5000)
     >>> next(one) == [next(other) for _ in range(5001)][-1]
     True
     """
 
-    def __init__(self, variation: Variation, seed: int, link: str) -> None:
+    def __init__(self, variation: VariationModel, seed: int, link: str) -> None:
         import numpy as np  # only a run draws; `paceline list topologies` starts faster without it
 
         key = int.from_bytes(hashlib.blake2b(link.encode(), digest_size=8).digest(), "big")

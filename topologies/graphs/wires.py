@@ -3,7 +3,7 @@
 Rules of this file:
 
 * `LINKS` has end-to-end values of a message layer; a graph has hops. The link from a host to a switch has half of the
-  latency in `LINKS`, so that two hosts on one switch have all of it; `Link.between_switches_s` is added for each
+  latency in `LINKS`, so that two hosts on one switch have all of it; `LinkModel.between_switches_s` is added for each
   further hop from switch to switch.
 * FOUND, MEMORY (with its confidence) and NOT FOUND say how well a value is known; DERIVED is computed from such
   values, INFERENCE is our guess.
@@ -16,7 +16,7 @@ from functools import cache
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
-from paceline.topologies.graphs.links import LINKS, SWITCH_HOP_S, Link, Medium
+from paceline.topologies.graphs.links import LINKS, SWITCH_HOP_S, LinkModel, Medium
 
 PREFIXES: dict[str, Medium] = {"pcie": "pcie", "qpi": "pcie", "xbus": "pcie", "xgmi": "pcie", "upi": "pcie"}
 PREFIXES |= {"nvlink": "nvlink", "infinity": "nvlink", "mcdram": "memory", "knl": "memory"}
@@ -28,11 +28,11 @@ PEER_SHARE = 5 / 6
 (INTEL_P2P_OVERHEAD in NCCL's topo.h), of AMD's all: MEMORY medium"""
 
 
-def _wire(name: str, latency_us: float, gigabytes_per_s: float, provenance: str) -> Link:
+def _wire(name: str, latency_us: float, gigabytes_per_s: float, provenance: str) -> LinkModel:
     kinds: list[Medium] = [kind for prefix, kind in PREFIXES.items() if name.startswith(prefix)]
     medium: Medium = kinds[0] if kinds else "network"
     latency_s = float(f"{latency_us}e-6")
-    return Link(
+    return LinkModel(
         name=name,
         latency_s=latency_s,
         bytes_per_s=gigabytes_per_s * 1e9,
@@ -45,7 +45,7 @@ def _wire(name: str, latency_us: float, gigabytes_per_s: float, provenance: str)
 
 PCIE_LATENCY = "latency DERIVED from fits of FOUND rings: 6.0 us under one switch, 9.2 us across two roots"
 
-WIRES: dict[str, Link] = {
+WIRES: dict[str, LinkModel] = {
     wire.name: wire
     for wire in (
         _wire("pcie2-device", 3.0, 6.0, f"bandwidth MEMORY certain; {PCIE_LATENCY}"),
@@ -76,7 +76,7 @@ WIRES: dict[str, Link] = {
 """the links that only graphs have, by name"""
 
 
-def link_named(name: str | Link) -> Link:
+def link_named(name: str | LinkModel) -> LinkModel:
     """Returns the link of this name, or the given link; raises `InputError` with a suggestion.
 
     >>> link_named("nvlink3").bytes_per_s
@@ -86,7 +86,7 @@ def link_named(name: str | Link) -> Link:
     paceline.algorithms.core.errors.InputError: unknown link 'eth-10' (did you mean eth-10g?)
     """
     known = LINKS | WIRES
-    if isinstance(name, Link):
+    if isinstance(name, LinkModel):
         return name
     if isinstance(name, str) and name in known:
         return known[name]
@@ -95,14 +95,14 @@ def link_named(name: str | Link) -> Link:
 
 
 @cache
-def host_end(link: Link) -> Link:
+def host_end(link: LinkModel) -> LinkModel:
     """Returns the hop from a host to its switch: half of the latency, all of the processor's work."""
     pieces = tuple(dataclasses.replace(piece, latency_s=piece.latency_s / 2) for piece in link.pieces)
     return dataclasses.replace(link, latency_s=link.latency_s / 2, pieces=pieces)
 
 
 @cache
-def switch_hop(link: Link) -> Link:
+def switch_hop(link: LinkModel) -> LinkModel:
     """Returns the hop from one switch to the next over a cable of this kind."""
     hop_s = link.between_switches_s
     pieces = tuple(dataclasses.replace(piece, latency_s=hop_s) for piece in link.pieces)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Connection, Graph, Kind, Place, Vertex
-from paceline.topologies.graphs.links import Link, Piece
+from paceline.topologies.graphs.links import LinkModel, LinkPiece
 
 MOST = 200_000
 """the maximum number of vertices of a graph"""
@@ -105,14 +105,14 @@ def assemble(
 
 def _connection(wire: Wire, where: str) -> Connection:
     name = wire.name or f"{wire.bytes_per_s / 1e9:.4g}GBps-{wire.latency_s * 1e6:.4g}us"
-    link = Link(
+    link = LinkModel(
         name=name,
         latency_s=wire.latency_s,
         bytes_per_s=wire.bytes_per_s,
         provenance=wire.provenance or f"as {where} gives it",
     )
     if wire.each:
-        own = Piece(math.inf, wire.latency_s, wire.bytes_per_s)
+        own = LinkPiece(math.inf, wire.latency_s, wire.bytes_per_s)
         link = dataclasses.replace(
             link, bytes_per_s=UNLIMITED, pieces=(own,), provenance=f"for each flow; {link.provenance}"
         )

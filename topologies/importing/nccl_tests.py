@@ -78,7 +78,7 @@ AGREE = 1.5
 
 
 @dataclass(slots=True)
-class Run:
+class LoggedRun:
     """One run of a program, as far as the log has been read."""
 
     program: str | None = None
@@ -104,7 +104,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LogSettings:
     """What the caller gives for logs that leave it out."""
 
     operation: str | None = None
@@ -168,7 +168,7 @@ def curves(
     ((1048576, 2.621e-05),)
     """
     problems: list[str] = []
-    given = Given(operation, ranks, nodes)
+    given = LogSettings(operation, ranks, nodes)
     runs = _runs(lines, problems)
     if not any(run.columns for run in runs):
         problems.append(f"has no line of columns '# size count type … time algbw busbw'; expected {EXPECTED}")
@@ -183,9 +183,9 @@ def curves(
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _runs(lines: Sequence[str], problems: list[str]) -> list[Run]:
+def _runs(lines: Sequence[str], problems: list[str]) -> list[LoggedRun]:
     """Splits a log into runs: each begins with its command, with nThread, or with a second line of columns."""
-    runs = [Run()]
+    runs = [LoggedRun()]
     for number, line in enumerate(_without_continuations(lines), 1):
         run = runs[-1]
         text = line.strip().lstrip("#").strip()  # forums take "#" for headings and remove it
@@ -194,7 +194,7 @@ def _runs(lines: Sequence[str], problems: list[str]) -> list[Run]:
             _row_before_noise(run, number, line)
         elif RUN.match(text):
             if run.columns or run.ranks:
-                run = Run(line=number)
+                run = LoggedRun(line=number)
                 runs.append(run)
             run.line = run.line or number
             run.program = _program(line) or run.program
@@ -206,7 +206,7 @@ def _runs(lines: Sequence[str], problems: list[str]) -> list[Run]:
             _footer(run, number, text, problems)
         elif words[:2] == ["size", "count"]:
             if run.columns:
-                run = Run(line=number)
+                run = LoggedRun(line=number)
                 runs.append(run)
             run.columns = words
             run.broken = not _columns_fit(words, number, problems)
@@ -214,7 +214,7 @@ def _runs(lines: Sequence[str], problems: list[str]) -> list[Run]:
             _check_units(words, number, problems)
         elif named := _program(line):
             if run.columns or (run.ranks and CALL.search(line)):
-                run = Run()
+                run = LoggedRun()
                 runs.append(run)
             run.program, run.command, run.line = named, text, number
         elif line.lstrip().startswith("#") or text.startswith(HEADINGS):
@@ -239,7 +239,7 @@ def _without_continuations(lines: Sequence[str]) -> list[str]:
     return lines_kept
 
 
-def _row_before_noise(run: Run, number: int, line: str) -> None:
+def _row_before_noise(run: LoggedRun, number: int, line: str) -> None:
     """Keeps the begin of a row that is before a message of NCCL in the same line."""
     speaker = SPEAKER.search(line)
     before = line[: speaker.start()].split() if speaker else []
@@ -249,7 +249,7 @@ def _row_before_noise(run: Run, number: int, line: str) -> None:
         run.piece = run.piece[0], [*run.piece[1], *before]
 
 
-def _row(run: Run, number: int, words: list[str], line: str, problems: list[str]) -> None:
+def _row(run: LoggedRun, number: int, words: list[str], line: str, problems: list[str]) -> None:
     """Adds a row, or joins its pieces."""
     if run.piece is not None:
         first, begun = run.piece
@@ -271,13 +271,13 @@ def _sums(begun: Sequence[str]) -> bool:
     return len(begun) > 3 and begun[3].isidentifier()
 
 
-def _drop_piece(run: Run) -> None:
+def _drop_piece(run: LoggedRun) -> None:
     if run.piece is not None:
         run.cut.append(run.piece[0])
         run.piece = None
 
 
-def _footer(run: Run, number: int, text: str, problems: list[str]) -> None:
+def _footer(run: LoggedRun, number: int, text: str, problems: list[str]) -> None:
     """Ends the table, and checks the number of wrong results below it."""
     run.ended = bool(run.columns)
     bounds = BOUNDS.match(text)
@@ -290,7 +290,7 @@ def _program(line: str) -> str | None:
     return named[1] if named else None
 
 
-def _rank(run: Run, rank: re.Match[str], number: int, problems: list[str]) -> None:
+def _rank(run: LoggedRun, rank: re.Match[str], number: int, problems: list[str]) -> None:
     key = int(rank[2] or 0), int(rank[1])
     if key in run.ranks:
         problems.append(f"line {number}: found rank {key[1]} a second time; expected a program built with MPI")
@@ -320,7 +320,9 @@ def _check_units(units: Sequence[str], number: int, problems: list[str]) -> None
 # --- from rows to curves ---------------------------------------------------------------------------------------------
 
 
-def _curve(run: Run, where: str, given: Given, in_place: bool | None, problems: list[str]) -> MeasuredCurve | None:
+def _curve(
+    run: LoggedRun, where: str, given: LogSettings, in_place: bool | None, problems: list[str]
+) -> MeasuredCurve | None:
     """Returns the curve of a run; appends what is wrong with it to the problems."""
     before = len(problems)
     operation = given.operation
@@ -366,7 +368,7 @@ def _curve(run: Run, where: str, given: Given, in_place: bool | None, problems: 
     return MeasuredCurve(known, ranks, nodes, tuple(points), source, tool, run.version, details_text, tuple(notes))
 
 
-def _members(run: Run, given: Given, problems: list[str]) -> tuple[int, int | None] | None:
+def _members(run: LoggedRun, given: LogSettings, problems: list[str]) -> tuple[int, int | None] | None:
     """Returns the number of ranks and of hosts of a group."""
     if not run.ranks:
         if given.ranks is not None and given.ranks > 1:
@@ -393,7 +395,7 @@ def _members(run: Run, given: Given, problems: list[str]) -> tuple[int, int | No
     return next(iter(sizes.values())), max(map(len, hosts.values()))
 
 
-def _check_repetitions(curves_of: Sequence[tuple[Run, MeasuredCurve]], problems: list[str]) -> None:
+def _check_repetitions(curves_of: Sequence[tuple[LoggedRun, MeasuredCurve]], problems: list[str]) -> None:
     """Reports runs of one operation by the same ranks that are different experiments."""
     for at, (run, curve) in enumerate(curves_of):
         for before, other in curves_of[:at]:

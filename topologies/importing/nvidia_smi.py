@@ -49,7 +49,7 @@ BUS_OF = {3: "qpi", 4: "xgmi", 5: "upi"}
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TopologyTable:
     """The table: its GPUs and NICs, the connections of pairs, and the near CPUs."""
 
     names: tuple[str, ...]
@@ -133,7 +133,11 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
 
 
 def _assumed_links(
-    table: Table, nvlink: str | None, real: int, switches: Sequence[Mapping[str, int]], behind: Mapping[str, int]
+    table: TopologyTable,
+    nvlink: str | None,
+    real: int,
+    switches: Sequence[Mapping[str, int]],
+    behind: Mapping[str, int],
 ) -> Iterator[str]:
     """Yields what is assumed about NVLinks and NVSwitches.
 
@@ -156,7 +160,7 @@ def _assumed_links(
         yield f"{', '.join(fewer)} with fewer NVLinks than others"
 
 
-def _assumed_sockets(table: Table, sockets: list[list[str]], generation: int, *, given: bool) -> Iterator[str]:
+def _assumed_sockets(table: TopologyTable, sockets: list[list[str]], generation: int, *, given: bool) -> Iterator[str]:
     """Yields what is assumed about names, sockets and PCIe, whose generation may be given."""
     yield from table.notes
     alike = [
@@ -173,7 +177,7 @@ def _assumed_sockets(table: Table, sockets: list[list[str]], generation: int, *,
 # --- reading the table -----------------------------------------------------------------------------------------------
 
 
-def read(text: str, where: str) -> Table:
+def read(text: str, where: str) -> TopologyTable:
     """Returns the table in the text; raises `InputError` with every line that is wrong."""
     lines = [COLOUR.sub("", line) for line in text.splitlines()]
     start = next((number for number, line in enumerate(lines) if "GPU0" in _heads(line)), None)
@@ -208,7 +212,7 @@ def read(text: str, where: str) -> Table:
         ]
     refuse(where, problems)
     notes = tuple(f"the heading {head} separated by the names of the rows" for head in glued)
-    return Table(names, cells, {name: cpus for name, cpus in affinity.items() if re.match(r"\d", cpus)}, notes)
+    return TopologyTable(names, cells, {name: cpus for name, cpus in affinity.items() if re.match(r"\d", cpus)}, notes)
 
 
 def _heads(line: str) -> list[str]:
@@ -273,7 +277,7 @@ def _sets(members: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[list
     return sorted(sets.values(), key=lambda group: order[group[0]])
 
 
-def _sockets(table: Table) -> list[list[str]]:
+def _sockets(table: TopologyTable) -> list[list[str]]:
     """Groups what is not SYS to each other, GPUs also by CPU affinity; NICs join the nearest GPU."""
     near = table.joined(CODES[:4])
     known = table.affinity
@@ -298,7 +302,7 @@ def _sockets(table: Table) -> list[list[str]]:
     return _sets(table.names, pairs)
 
 
-def _pcie(table: Table, sockets: list[list[str]], generation: int) -> tuple[dict[str, Kind], list[Wire]]:
+def _pcie(table: TopologyTable, sockets: list[list[str]], generation: int) -> tuple[dict[str, Kind], list[Wire]]:
     device, up = f"pcie{generation}-device", f"pcie{generation}-uplink"
     kinds: dict[str, Kind] = {name.lower(): "device" if name in table.gpus else "nic" for name in table.names}
     wires: list[Wire] = []
@@ -331,7 +335,7 @@ def _pcie(table: Table, sockets: list[list[str]], generation: int) -> tuple[dict
     return kinds, wires
 
 
-def _nvswitches(nvlinks: dict[tuple[str, str], int], table: Table, most: int) -> list[dict[str, int]]:
+def _nvswitches(nvlinks: dict[tuple[str, str], int], table: TopologyTable, most: int) -> list[dict[str, int]]:
     """Returns the GPUs of each group behind NVSwitches, with the NVLinks of each."""
     wires = []
     for group in _sets(table.gpus, nvlinks):

@@ -51,7 +51,7 @@ RATE_COLUMN = re.compile(r"Bandwidth ?\((\S+)\)", re.ASCII)
 
 
 @dataclass(slots=True)
-class Table:
+class BenchmarkTable:
     """One benchmark of a log, as far as it has been read."""
 
     title: str
@@ -113,9 +113,9 @@ def curves(
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _tables(lines: Sequence[str], problems: list[str]) -> list[Table]:
+def _tables(lines: Sequence[str], problems: list[str]) -> list[BenchmarkTable]:
     """Splits a log into benchmarks; a command line after a table ends it."""
-    tables: list[Table] = []
+    tables: list[BenchmarkTable] = []
     reading = False
     command: tuple[int, str] | None = None
     begun = ""
@@ -128,7 +128,7 @@ def _tables(lines: Sequence[str], problems: list[str]) -> list[Table]:
         if "osu_" in line and COMMAND.match(line):
             command = number, line
         if title := TITLE.fullmatch(line.strip()):
-            tables.append(Table(title[2].lower(), title[3] or "", title[1], number, command))
+            tables.append(BenchmarkTable(title[2].lower(), title[3] or "", title[1], number, command))
             reading, command = True, None
         elif not reading or not words:
             continue
@@ -328,7 +328,9 @@ def _filled(ranks: int, slots: Sequence[int]) -> int:
 # --- from rows to curves ---------------------------------------------------------------------------------------------
 
 
-def _curve(table: Table, where: str, ranks: int | None, nodes: int | None, problems: list[str]) -> MeasuredCurve | None:
+def _curve(
+    table: BenchmarkTable, where: str, ranks: int | None, nodes: int | None, problems: list[str]
+) -> MeasuredCurve | None:
     """Returns the curve of a benchmark; appends what is wrong with it to the problems."""
     at = f"line {table.line}"
     if table.title not in BENCHMARKS:

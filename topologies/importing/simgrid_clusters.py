@@ -27,7 +27,7 @@ RADICAL = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ClusterPart:
     """The vertices and connections of a cluster, and the vertex to which the outside is connected."""
 
     kinds: dict[str, Kind] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterElement:
     """The attributes of a cluster."""
 
     name: str
@@ -56,7 +56,7 @@ class Cluster:
         return Wire(start, end, self.bytes_per_s, self.latency_s, count)
 
 
-def cluster(element: Element, problems: list[str], reached: bool) -> Part:
+def cluster(element: Element, problems: list[str], reached: bool) -> ClusterPart:
     """Returns the part of the platform that a ``cluster`` element defines; adds its errors to the problems.
 
     Args:
@@ -66,12 +66,12 @@ def cluster(element: Element, problems: list[str], reached: bool) -> Part:
     """
     read = _read(element, problems, reached)
     if read is None:
-        return Part()
+        return ClusterPart()
     try:
         return SHAPES[read.shape](read)
     except ValueError as error:
         problems.append(f"line {element.line}: cluster {read.name}: {error}")
-        return Part()
+        return ClusterPart()
 
 
 def quantity(element: Element, key: str, parse: Callable[[object], float], problems: list[str]) -> float:
@@ -94,7 +94,7 @@ def quantity(element: Element, key: str, parse: Callable[[object], float], probl
         return math.nan
 
 
-def _read(element: Element, problems: list[str], reached: bool) -> Cluster | None:
+def _read(element: Element, problems: list[str], reached: bool) -> ClusterElement | None:
     given, before = element.attributes, len(problems)
     name, prefix, suffix = given.get("id", ""), given.get("prefix", ""), given.get("suffix", "")
     subject = f"line {element.line}: cluster {name}"
@@ -109,7 +109,7 @@ def _read(element: Element, problems: list[str], reached: bool) -> Cluster | Non
     if given.get("bb_bw"):
         bb_lat = quantity(element, "bb_lat", quantities.seconds, problems) if given.get("bb_lat") else 0.0
         backbone = quantity(element, "bb_bw", quantities.bytes_per_s, problems), bb_lat
-    read = Cluster(
+    read = ClusterElement(
         name=name,
         hosts=tuple(f"{prefix}{number}{suffix}" for number in _radical(given.get("radical", ""), subject, problems)),
         router=given.get("router_id") or f"{prefix}{name}_router{suffix}",
@@ -145,16 +145,16 @@ def _radical(text: str, subject: str, problems: list[str]) -> list[int]:
     return numbers
 
 
-def _counted(read: Cluster, expected: int, words: str) -> None:
+def _counted(read: ClusterElement, expected: int, words: str) -> None:
     if len(read.hosts) != expected:
         raise ValueError(f"radical: found {len(read.hosts)} hosts, expected the {expected} of {words}")
 
 
-def _hosts(read: Cluster) -> dict[str, Kind]:
+def _hosts(read: ClusterElement) -> dict[str, Kind]:
     return dict.fromkeys(read.hosts, "host")
 
 
-def _flat(read: Cluster) -> Part:
+def _flat(read: ClusterElement) -> ClusterPart:
     bb_rate, bb_lat = read.backbone or (math.inf, 0.0)
     center = read.name if read.backbone and read.reached else read.router
     kinds = _hosts(read)
@@ -163,10 +163,10 @@ def _flat(read: Cluster) -> Part:
     if center != read.router:
         kinds[read.router] = "switch"
         wires.append(Wire(center, read.router, bb_rate, bb_lat / 2))
-    return Part(kinds, wires, read.router)
+    return ClusterPart(kinds, wires, read.router)
 
 
-def _fat_tree(read: Cluster) -> Part:
+def _fat_tree(read: ClusterElement) -> ClusterPart:
     """Builds a fat tree by level: a switch differs from its children in one digit, the child's number below it."""
     numbers = read.numbers
     levels = numbers[0][0] if numbers and len(numbers[0]) == 1 else 0
@@ -193,10 +193,10 @@ def _fat_tree(read: Cluster) -> Part:
             for parent in range(parents[level]):
                 wires.append(read.wire(name, names[(*label[:at], parent, *label[at + 1 :])], cables[level]))
         below, top = names, next(iter(names.values()))
-    return Part(kinds, wires, top)
+    return ClusterPart(kinds, wires, top)
 
 
-def _torus(read: Cluster) -> Part:
+def _torus(read: ClusterElement) -> ClusterPart:
     sides = read.numbers[0] if len(read.numbers) == 1 else ()
     if not sides or 0 in sides:
         raise ValueError("topo_parameters: expected the sides, as in 3,2,2")
@@ -209,10 +209,10 @@ def _torus(read: Cluster) -> Part:
             after = (*spot[:axis], (spot[axis] + 1) % side, *spot[axis + 1 :])
             if side > 2 or (side == 2 and spot[axis] == 0):
                 wires.append(read.wire(name[spot], name[after]))
-    return Part(_hosts(read), wires, read.hosts[0])
+    return ClusterPart(_hosts(read), wires, read.hosts[0])
 
 
-def _dragonfly(read: Cluster) -> Part:
+def _dragonfly(read: ClusterElement) -> ClusterPart:
     if [len(part) for part in read.numbers] != [2, 2, 2, 1] or any(0 in part for part in read.numbers):
         raise ValueError(
             "topo_parameters: expected groups, cables; chassis, cables; routers, cables; nodes, as in 3,4;4,3;5,1;2"
@@ -241,13 +241,13 @@ def _dragonfly(read: Cluster) -> Part:
     for group, other in itertools.combinations(range(groups), 2):  # router n of a group is joined to group n
         place, place_of_other = divmod(other % (blades * chassis), blades), divmod(group, blades)
         wires.append(read.wire(_router(group, *place), _router(other, *place_of_other), blue))
-    return Part(kinds, wires, _router(0, 0, 0))
+    return ClusterPart(kinds, wires, _router(0, 0, 0))
 
 
 def _router(group: int, chassis: int, blade: int) -> str:
     return f"router{group}.{chassis}.{blade}"
 
 
-SHAPES: Mapping[str, Callable[[Cluster], Part]] = {
+SHAPES: Mapping[str, Callable[[ClusterElement], ClusterPart]] = {
     "FLAT": _flat, "FAT_TREE": _fat_tree, "TORUS": _torus, "DRAGONFLY": _dragonfly,
 }  # fmt: skip

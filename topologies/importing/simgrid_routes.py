@@ -34,7 +34,7 @@ class Listed:
 
 
 @dataclass(slots=True)
-class Joined:
+class JoinedLinks:
     """The ends of the links, and the links and routes that were approximated."""
 
     ends: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Joined:
     """number of routes that contradict others"""
 
 
-def joined(routes: Sequence[Listed], places: Iterable[str], hosts: Iterable[str] = ()) -> Joined:
+def joined(routes: Sequence[Listed], places: Iterable[str], hosts: Iterable[str] = ()) -> JoinedLinks:
     """Returns the ends of the links of all routes.
 
     Args:
@@ -171,8 +171,8 @@ class _Solver:
             after = [following] if following in self.shared else list(map(self.find, self.ends.get(following, ())))
         return [side for side, end in enumerate(ends) if end in after]
 
-    def answer(self, routes: Sequence[Listed]) -> Joined:
-        joined = Joined(shared=list(self.shared), left_out=len(self.left_out))
+    def answer(self, routes: Sequence[Listed]) -> JoinedLinks:
+        joined = JoinedLinks(shared=list(self.shared), left_out=len(self.left_out))
         for link, ends in self.ends.items():
             start, end = map(self.find, ends)
             if start == end:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from paceline.topologies.graphs.graph import Kind
 from paceline.topologies.importing.assembly import Wire
-from paceline.topologies.importing.simgrid_routes import Joined, Listed
+from paceline.topologies.importing.simgrid_routes import JoinedLinks, Listed
 
 PREFIX = "link "
 
@@ -51,14 +51,14 @@ class Platform:
         return self.cables[key.removeprefix(PREFIX)]
 
 
-def connections(read: Platform, joined: Joined) -> list[Wire]:
+def connections(read: Platform, joined: JoinedLinks) -> list[Wire]:
     """Returns at most one connection for each pair: of clusters and of links, with the latency of junctions."""
     if joined.left_out:
         read.notes[f"left out because others contradict them: {joined.left_out} of {len(read.routes)} routes"] = None
     return _together(_delayed([*read.wires, *_cabled(read, joined)], joined, read), read)
 
 
-def _cabled(read: Platform, joined: Joined) -> list[Wire]:
+def _cabled(read: Platform, joined: JoinedLinks) -> list[Wire]:
     """Returns the connections of links or, for shared links, the connections to them."""
     wires = []
     for key, (start, end) in joined.ends.items():
@@ -77,7 +77,7 @@ def _cabled(read: Platform, joined: Joined) -> list[Wire]:
     return wires
 
 
-def _delayed(wires: list[Wire], joined: Joined, read: Platform) -> list[Wire]:
+def _delayed(wires: list[Wire], joined: JoinedLinks, read: Platform) -> list[Wire]:
     """Adds the latency of links inside junctions to the connections that meet there."""
     extra: dict[str, float] = {}
     for key, junction in joined.inside.items():

@@ -29,7 +29,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from paceline.topologies.importing.assembly import refuse
-from paceline.topologies.importing.torch_trace import Event, TorchTrace, read
+from paceline.topologies.importing.torch_trace import TorchTrace, TraceEvent, read
 
 STEP = re.compile(r"ProfilerStep#(\d{1,15})", re.ASCII)
 OPERATORS = frozenset({"cpu_op", "operator"})
@@ -171,7 +171,7 @@ def from_trace(trace: TorchTrace, where: str) -> GradientProfile:
 # --- steps and phases on the host ------------------------------------------------------------------------------------
 
 
-def _steps(events: Sequence[Event], where: str) -> list[Event]:
+def _steps(events: Sequence[TraceEvent], where: str) -> list[TraceEvent]:
     """Returns the events of the steps in order; raises `InputError` if they are not steps of one thread."""
     steps = [event for event in events if event.category != "gpu_user_annotation" and STEP.fullmatch(event.name)]
     if not steps:
@@ -194,7 +194,7 @@ def _steps(events: Sequence[Event], where: str) -> list[Event]:
     return steps
 
 
-def _phases(own: Sequence[Event], lane: tuple[str, str], spans: Sequence[Interval]) -> list[_Phases]:
+def _phases(own: Sequence[TraceEvent], lane: tuple[str, str], spans: Sequence[Interval]) -> list[_Phases]:
     """Returns the phases of each step; an event belongs to the step in which it starts."""
 
     def named(*prefixes: str) -> list[list[Interval]]:
@@ -220,7 +220,7 @@ def _phases(own: Sequence[Event], lane: tuple[str, str], spans: Sequence[Interva
     return phases
 
 
-def _by_step(events: Iterable[Event], spans: Sequence[Interval]) -> list[list[Interval]]:
+def _by_step(events: Iterable[TraceEvent], spans: Sequence[Interval]) -> list[list[Interval]]:
     """Returns for each step the union of the events that start in it, up to its end."""
     of_step: list[list[Interval]] = [[] for _ in spans]
     for event in events:
@@ -264,11 +264,11 @@ def _passes(operators: Sequence[Interval], backward: Sequence[Interval]) -> tupl
 # --- kernels and communication ---------------------------------------------------------------------------------------
 
 
-def _is_nccl(kernel: Event) -> bool:
+def _is_nccl(kernel: TraceEvent) -> bool:
     return kernel.name.lower().startswith(("nccl", "rccl", "msccl"))  # the latter two of RCCL: MEMORY medium
 
 
-def _communication(events: Sequence[Event], process: str) -> list[Event]:
+def _communication(events: Sequence[TraceEvent], process: str) -> list[TraceEvent]:
     """Returns NCCL's kernels, or the annotations of other backends."""
     kernels = [event for event in events if event.category == "kernel" and _is_nccl(event)]
     kernels = kernels or [
@@ -281,7 +281,9 @@ def _communication(events: Sequence[Event], process: str) -> list[Event]:
     ]
 
 
-def _kernel_times(events: Sequence[Event], computing: Sequence[Event], phases: Sequence[_Phases]) -> KernelTimes:
+def _kernel_times(
+    events: Sequence[TraceEvent], computing: Sequence[TraceEvent], phases: Sequence[_Phases]
+) -> KernelTimes:
     """Returns the time of each phase's kernels, which `correlation` joins with their launches."""
     launches = {
         str(event.args["correlation"]): event.start
@@ -311,7 +313,7 @@ def _kernel_times(events: Sequence[Event], computing: Sequence[Event], phases: S
     )
 
 
-def _device(trace: TorchTrace, kernels: Sequence[Event]) -> str | None:
+def _device(trace: TorchTrace, kernels: Sequence[TraceEvent]) -> str | None:
     """Returns the names of the GPUs that ran kernels, or None."""
     used = {number for event in kernels if isinstance(number := event.args.get("device"), int)}
     names = sorted({name for number, name in trace.devices.items() if number in used})

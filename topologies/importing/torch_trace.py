@@ -31,7 +31,7 @@ GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TraceEvent:
     """An event with a duration."""
 
     name: str
@@ -48,7 +48,7 @@ class Event:
 class TorchTrace:
     """The events of a trace in order of their starts, and what the file tells of the run."""
 
-    events: tuple[Event, ...]
+    events: tuple[TraceEvent, ...]
     devices: Mapping[int, str]
     """names of the GPUs, by number"""
     ranks: int | None
@@ -75,7 +75,7 @@ def read(path: Path) -> TorchTrace:
     kept = [event for event in events if event is not None]
     first = min((event.start for event in kept), default=0.0)
     moved = (
-        Event(
+        TraceEvent(
             event.name, event.category, event.lane, (event.start - first) / 1e6, (event.end - first) / 1e6, event.args
         )
         for event in kept
@@ -121,7 +121,7 @@ def _json(content: bytes, where: str) -> object:
         raise InputError(f"{where}: has a number with too many digits; expected {EXPECTED}") from None
 
 
-def _event(number: int, entry: object, problems: list[str]) -> Event | None:
+def _event(number: int, entry: object, problems: list[str]) -> TraceEvent | None:
     """Returns the event in microseconds; None for other kinds and for a wrong one, which is added to the problems."""
     if not isinstance(entry, dict):
         problems.append(f"traceEvents[{number}]: found {str(entry)[:40]!r}, expected an object")
@@ -140,7 +140,7 @@ def _event(number: int, entry: object, problems: list[str]) -> Event | None:
         problems.append(f"{at}: found dur {entry.get('dur')!r:.40}, expected 0 or more microseconds")
     else:
         lane = str(entry.get("pid")), str(entry.get("tid"))
-        return Event(name, category.lower(), lane, start, start + duration, args)
+        return TraceEvent(name, category.lower(), lane, start, start + duration, args)
     return None
 
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.batches.examples import Examples, LabelledBatch
 
 FILE = "digits.npz"
 """FOUND UCI's optical recognition of handwritten digits (CC BY 4.0), as `sklearn.datasets.load_digits` returns it, in
@@ -57,4 +57,8 @@ def digits() -> Examples:
     def standardised(part: NDArray[np.float64]) -> Tensor:
         return torch.tensor(np.where(changes, (part - mean) / np.where(changes, deviation, 1.0), 0.0))
 
-    return Examples(train=Batch(standardised(train), labels[0]), test=Batch(standardised(test), labels[1]), classes=10)
+    return Examples(
+        train=LabelledBatch(standardised(train), labels[0]),
+        test=LabelledBatch(standardised(test), labels[1]),
+        classes=10,
+    )

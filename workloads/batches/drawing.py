@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.values import Samples
-from paceline.workloads.batches.examples import Batch
+from paceline.workloads.batches.examples import LabelledBatch
 from paceline.workloads.sampling import positions
 
 
@@ -28,17 +28,17 @@ class Draw(Protocol):
         """Samples in one epoch."""
         ...
 
-    def batch(self, samples: Samples) -> Batch:
+    def batch(self, samples: Samples) -> LabelledBatch:
         """Returns the examples of one step of one worker."""
         ...
 
-    def batches(self, samples: Sequence[Samples]) -> Batch:
+    def batches(self, samples: Sequence[Samples]) -> LabelledBatch:
         """Returns the examples of several steps with equally many samples, with an additional first dimension."""
         ...
 
 
 @runtime_checkable
-class Counting(Protocol):
+class RequestCounting(Protocol):
     """A source that counts the requests of its workers to a file."""
 
     def reads(self, worker: int) -> tuple[int, int, int]:
@@ -47,7 +47,7 @@ class Counting(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class InMemory:
+class InMemoryExamples:
     """Draws from examples that are in memory.
 
     Args:
@@ -55,26 +55,26 @@ class InMemory:
         order: returns the positions of a step's samples.
     """
 
-    train: Batch
+    train: LabelledBatch
     order: Callable[[Samples], NDArray[np.int64]]
 
     @staticmethod
-    def shuffled(train: Batch, seed: int) -> InMemory:
+    def shuffled(train: LabelledBatch, seed: int) -> InMemoryExamples:
         """Returns a source whose order is shuffled in every epoch; see `sampling`.
 
         Args:
             train: the examples.
             seed: seed of the order.
         """
-        return InMemory(train, partial(positions, num_samples=len(train.labels), seed=seed))
+        return InMemoryExamples(train, partial(positions, num_samples=len(train.labels), seed=seed))
 
     @property
     def num_samples(self) -> int:
         return len(self.train.labels)
 
-    def batch(self, samples: Samples) -> Batch:
+    def batch(self, samples: Samples) -> LabelledBatch:
         return self.train.at(torch.from_numpy(self.order(samples).copy()))
 
-    def batches(self, samples: Sequence[Samples]) -> Batch:
+    def batches(self, samples: Sequence[Samples]) -> LabelledBatch:
         chosen = {sample: self.order(sample) for sample in samples}  # a block may be padded with copies
         return self.train.at(torch.from_numpy(np.stack([chosen[sample] for sample in samples])))

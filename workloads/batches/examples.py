@@ -19,22 +19,22 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """a function of the module's outputs and the labels: the mean over the batch, as a tensor without dimensions"""
 
 
-class Batch(NamedTuple):
+class LabelledBatch(NamedTuple):
     """Equally many inputs and labels; a batch of batches has an additional first dimension."""
 
     inputs: Tensor
     labels: Tensor
 
-    def at(self, places: Tensor | slice) -> Batch:
+    def at(self, places: Tensor | slice) -> LabelledBatch:
         """Returns the examples at these positions, in the shape of a tensor of positions."""
         if isinstance(places, slice):
-            return Batch(self.inputs[places], self.labels[places])
+            return LabelledBatch(self.inputs[places], self.labels[places])
         chosen = (part.index_select(0, places.reshape(-1)) for part in self)  # five times as fast as part[places]
-        return Batch(*(part.view(*places.shape, *part.shape[1:]) for part in chosen))
+        return LabelledBatch(*(part.view(*places.shape, *part.shape[1:]) for part in chosen))
 
-    def rounded(self, dtype: torch.dtype) -> Batch:
+    def rounded(self, dtype: torch.dtype) -> LabelledBatch:
         """Returns the batch with floating-point numbers in this type; bytes and integers are not converted."""
-        return Batch(*(part.to(dtype) if part.is_floating_point() else part for part in self))
+        return LabelledBatch(*(part.to(dtype) if part.is_floating_point() else part for part in self))
 
 
 def as_they_are(inputs: Tensor, _: torch.dtype) -> Tensor:
@@ -130,8 +130,8 @@ class Examples:
         file: the file of all training data, if they are not in memory.
     """
 
-    train: Batch
-    test: Batch
+    train: LabelledBatch
+    test: LabelledBatch
     classes: int | None
     prepare: Callable[[Tensor, torch.dtype], Tensor] = as_they_are
     file: RecordFile | None = None
@@ -145,15 +145,15 @@ class Examples:
         """Returns the same examples, rounded to this type."""
         return replace(self, train=self.train.rounded(dtype), test=self.test.rounded(dtype))
 
-    def first(self, count: int) -> Batch:
+    def first(self, count: int) -> LabelledBatch:
         """Returns the first training samples in the model's form, in single precision."""
         return self.shaped(self.train.at(slice(0, count)).rounded(torch.float32), torch.float32)
 
-    def shaped(self, batch: Batch, dtype: torch.dtype) -> Batch:
+    def shaped(self, batch: LabelledBatch, dtype: torch.dtype) -> LabelledBatch:
         """Converts a batch to the model's form.
 
         Args:
             batch: a batch in its stored form.
             dtype: the type of floating-point numbers.
         """
-        return Batch(self.prepare(batch.inputs, dtype), batch.labels)
+        return LabelledBatch(self.prepare(batch.inputs, dtype), batch.labels)

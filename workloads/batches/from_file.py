@@ -1,4 +1,4 @@
-"""Batches from a record file: the same batches as those of `InMemory`, without the file in memory.
+"""Batches from a record file: the same batches as those of `InMemoryExamples`, without the file in memory.
 
 Rules of this file:
 
@@ -18,7 +18,7 @@ import torch
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Samples
-from paceline.workloads.batches.examples import Batch
+from paceline.workloads.batches.examples import LabelledBatch
 from paceline.workloads.datasets import MANY
 from paceline.workloads.reading.file import RecordFile, Records
 from paceline.workloads.reading.orders import Order, Piece, Places
@@ -50,13 +50,15 @@ class FromFile:
     def num_samples(self) -> int:
         return self.file.num_samples
 
-    def batch(self, samples: Samples) -> Batch:
+    def batch(self, samples: Samples) -> LabelledBatch:
         records = self._reader(samples.worker).records(samples)
         return _batch(self.file, records, lambda: self.order.positions(samples), self.classes).rounded(self.dtype)
 
-    def batches(self, samples: Sequence[Samples]) -> Batch:
+    def batches(self, samples: Sequence[Samples]) -> LabelledBatch:
         drawn = {sample: self.batch(sample) for sample in dict.fromkeys(samples)}  # a block may be padded with copies
-        return Batch(*(torch.stack(parts) for parts in zip(*(drawn[sample] for sample in samples), strict=True)))
+        return LabelledBatch(
+            *(torch.stack(parts) for parts in zip(*(drawn[sample] for sample in samples), strict=True))
+        )
 
     def reads(self, worker: int) -> Counts:
         """Returns the requests of this process for a worker."""
@@ -75,7 +77,7 @@ class FromFile:
         return reader
 
 
-def read_part(file: RecordFile, count: int, classes: int) -> Batch:
+def read_part(file: RecordFile, count: int, classes: int) -> LabelledBatch:
     """Returns the first records of a file.
 
     Args:
@@ -95,7 +97,7 @@ def read_part(file: RecordFile, count: int, classes: int) -> Batch:
         opened.close()
 
 
-def _batch(file: RecordFile, records: Records, places: Callable[[], Places], classes: int | None) -> Batch:
+def _batch(file: RecordFile, records: Records, places: Callable[[], Places], classes: int | None) -> LabelledBatch:
     """Copies records to a batch; `places` is called only to report a wrong record."""
     inputs, labels = np.ascontiguousarray(records["inputs"]), records["label"].astype(np.int64)
     wrong = np.flatnonzero((labels < 0) | (labels >= (MANY if classes is None else classes)))
@@ -103,4 +105,4 @@ def _batch(file: RecordFile, records: Records, places: Callable[[], Places], cla
         record = int(places()[wrong[0]])
         where = f"record {record:,} of {file.path}, at offset {file.offset(record):,}"
         raise InputError(f"found label {labels[wrong[0]]} in {where}; expected 0 to {(classes or MANY) - 1}")
-    return Batch(torch.from_numpy(inputs), torch.from_numpy(labels))
+    return LabelledBatch(torch.from_numpy(inputs), torch.from_numpy(labels))

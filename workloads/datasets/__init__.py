@@ -14,7 +14,7 @@ from paceline.workloads.datasets.catalogue import (
     read,
     unreadable,
 )
-from paceline.workloads.datasets.dataset_files import Half, Loaded
+from paceline.workloads.datasets.dataset_files import Half, LoadedDataset
 
 __all__ = [
     "DATA",
@@ -22,7 +22,7 @@ __all__ = [
     "RECORDS",
     "DataSet",
     "Half",
-    "Loaded",
+    "LoadedDataset",
     "fitting",
     "misfit",
     "place_of",

@@ -17,8 +17,8 @@ from pathlib import Path
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
 from paceline.workloads.datasets import cifar, folders, idx, sentences
-from paceline.workloads.datasets.dataset_files import Loaded, within
-from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, Recorded, recorded
+from paceline.workloads.datasets.dataset_files import LoadedDataset, within
+from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, RecordedDataset, recorded
 
 RECORDS = "records"
 """the data set that is not loaded into memory"""
@@ -51,7 +51,7 @@ class DataSet:
     test: int | None = None
     holds: str = ""
     source: str
-    read: Callable[[Path, Sequence[int]], Loaded | Recorded] | None = None
+    read: Callable[[Path, Sequence[int]], LoadedDataset | RecordedDataset] | None = None
     item: str = "uint8"
     tokens: bool = False
 
@@ -173,7 +173,7 @@ def unreadable(name: str, directory: str | None, shape: Sequence[int], classes: 
     return [few] if there > classes else []
 
 
-def read(name: str, directory: str | None, shape: Sequence[int]) -> Loaded | Recorded:
+def read(name: str, directory: str | None, shape: Sequence[int]) -> LoadedDataset | RecordedDataset:
     """Reads the folder of a data set.
 
     Args:
@@ -216,7 +216,7 @@ def _wanted(known: DataSet) -> str:
 
 
 @lru_cache(maxsize=2)
-def _read(name: str, folder: Path, shape: tuple[int, ...]) -> Loaded | Recorded:
+def _read(name: str, folder: Path, shape: tuple[int, ...]) -> LoadedDataset | RecordedDataset:
     reader = DATA[name].read
     assert reader is not None, "a bundled data set has no folder"
     return reader(folder, shape)

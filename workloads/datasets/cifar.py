@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
-from paceline.workloads.datasets.dataset_files import Half, Loaded, checked, content, each, existing_files, within
+from paceline.workloads.datasets.dataset_files import (
+    Half,
+    LoadedDataset,
+    checked,
+    content,
+    each,
+    existing_files,
+    within,
+)
 
 SHAPE = (3, 32, 32)
 
@@ -35,7 +43,7 @@ class Cifar:
     labels: bytes
     classes: int
 
-    def read(self, folder: Path) -> Loaded:
+    def read(self, folder: Path) -> LoadedDataset:
         """Reads a folder with the batches or the archive; raises `InputError` with all mistakes."""
         names = (*self.train, self.test)
         archive = folder / self.archive
@@ -46,7 +54,7 @@ class Cifar:
         else:
             paths = existing_files(inside, names, ending="")
             *train, test = each(names, lambda name: self._half(content(paths[name]), str(paths[name])))
-        return Loaded(Half(*(np.concatenate(part) for part in zip(*train, strict=True))), test, self.classes)
+        return LoadedDataset(Half(*(np.concatenate(part) for part in zip(*train, strict=True))), test, self.classes)
 
     def _half(self, data: bytes, where: str) -> Half:
         batch = _unpickled(data, where)

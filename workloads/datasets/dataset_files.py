@@ -35,7 +35,7 @@ class Half(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loaded:
+class LoadedDataset:
     """A data set in memory, compared by identity."""
 
     train: Half

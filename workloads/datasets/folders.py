@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.errors import InputError
-from paceline.workloads.datasets.dataset_files import Half, Loaded, each, some
+from paceline.workloads.datasets.dataset_files import Half, LoadedDataset, each, some
 
 ENDINGS = {".png", ".jpg", ".jpeg"}
 HELD_OUT = ("test", "val")
@@ -28,7 +28,7 @@ Listed = list[tuple[Path, int]]
 """pictures, each with its class"""
 
 
-def read(folder: Path, shape: Sequence[int]) -> Loaded:
+def read(folder: Path, shape: Sequence[int]) -> LoadedDataset:
     """Reads the pictures below a folder.
 
     Args:
@@ -45,7 +45,7 @@ def read(folder: Path, shape: Sequence[int]) -> Loaded:
         return Half(np.array(pictures), np.array([label for _, label in listed], np.int64))
 
     first, second = each((train, test), half)
-    return Loaded(first, second, len(classes))
+    return LoadedDataset(first, second, len(classes))
 
 
 def listed(folder: Path) -> tuple[Listed, Listed, list[str]]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.errors import InputError
-from paceline.workloads.datasets.dataset_files import Half, Loaded, checked, content, each, existing_files
+from paceline.workloads.datasets.dataset_files import Half, LoadedDataset, checked, content, each, existing_files
 
 PICTURES, LABELS = 0x0803, 0x0801
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
@@ -47,13 +47,13 @@ def read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, offset=start).reshape(sizes).copy()
 
 
-def read(folder: Path) -> Loaded:
+def read(folder: Path) -> LoadedDataset:
     """Reads the data set in a folder of the four files; raises `InputError` with all mistakes."""
     paths = existing_files(folder, NAMES, ending=".gz")
     magics = {name: PICTURES if "images" in name else LABELS for name in NAMES}
     parts = dict(zip(NAMES, each(NAMES, lambda name: read_idx(paths[name], magics[name])), strict=True))
     train, test = each((TRAIN, TEST), lambda names: _half(parts[names[0]], parts[names[1]], paths[names[0]]))
-    return Loaded(train, test, CLASSES)
+    return LoadedDataset(train, test, CLASSES)
 
 
 def _half(pictures: NDArray[np.uint8], labels: NDArray[np.uint8], where: Path) -> Half:

@@ -65,7 +65,7 @@ ADJECTIVE, PLACE = 1 / 3, 1 / 4
 State = tuple[str | int, ...]
 
 
-class Step(NamedTuple):
+class WordChoice(NamedTuple):
     """One word of a state."""
 
     word: str
@@ -74,7 +74,7 @@ class Step(NamedTuple):
     """the next one"""
 
 
-Grammar = Mapping[State, tuple[Step, ...]]
+Grammar = Mapping[State, tuple[WordChoice, ...]]
 START: State = ("start",)
 
 
@@ -91,12 +91,12 @@ def grammar() -> Grammar:
     >>> [(step.word, step.probability) for step in grammar()[START]]
     [('the ', 0.5), ('a ', 0.25), ('two ', 0.25)]
     """
-    steps: dict[State, tuple[Step, ...]] = {
-        START: (Step("the ", 0.5, ("the",)), Step("a ", 0.25, ("one",)), Step("two ", 0.25, ("two",)))
+    steps: dict[State, tuple[WordChoice, ...]] = {
+        START: (WordChoice("the ", 0.5, ("the",)), WordChoice("a ", 0.25, ("one",)), WordChoice("two ", 0.25, ("two",)))
     }
     for number, endings in {"the": ("", "s"), "one": ("",), "two": ("s",)}.items():
         nouns = tuple(
-            Step(f"{noun}{end} ", share / len(endings), ("subject", index, end))
+            WordChoice(f"{noun}{end} ", share / len(endings), ("subject", index, end))
             for (index, noun), share in zip(enumerate(NOUNS), _by_rank(len(NOUNS)), strict=True)
             for end in endings
         )
@@ -107,34 +107,34 @@ def grammar() -> Grammar:
     for index in range(len(VERBS)):
         shares = _by_rank(len(NOUNS), STEP_OBJECTS * index)
         objects = tuple(
-            Step(f"{noun}{end}. ", share / 2, START)
+            WordChoice(f"{noun}{end}. ", share / 2, START)
             for noun, share in zip(NOUNS, shares, strict=True)
             for end in ("", "s")
         )
-        steps |= {("verb", index): (Step("the ", 1.0, ("object", index)),)}
+        steps |= {("verb", index): (WordChoice("the ", 1.0, ("object", index)),)}
         steps |= _described(("object", index), objects)
     return steps
 
 
-def _described(state: State, nouns: tuple[Step, ...]) -> dict[State, tuple[Step, ...]]:
+def _described(state: State, nouns: tuple[WordChoice, ...]) -> dict[State, tuple[WordChoice, ...]]:
     """Returns a state with perhaps an adjective before its nouns, and the state after the adjective."""
     after = (*state, "described")
-    adjectives = [Step(f"{word} ", ADJECTIVE / len(ADJECTIVES), after) for word in ADJECTIVES]
+    adjectives = [WordChoice(f"{word} ", ADJECTIVE / len(ADJECTIVES), after) for word in ADJECTIVES]
     rest = [noun._replace(probability=(1 - ADJECTIVE) * noun.probability) for noun in nouns]
     return {state: (*adjectives, *rest), after: nouns}
 
 
-def _predicates(noun: int, end: str) -> dict[State, tuple[Step, ...]]:
+def _predicates(noun: int, end: str) -> dict[State, tuple[WordChoice, ...]]:
     """Returns the states from a subject to its verb; a verb has an s after a singular."""
     shares = _by_rank(len(VERBS), STEP_VERBS * noun)
     verbs = tuple(
-        Step(f"{verb}{'' if end else 's'} ", share, ("verb", index))
+        WordChoice(f"{verb}{'' if end else 's'} ", share, ("verb", index))
         for (index, verb), share in zip(enumerate(VERBS), shares, strict=True)
     )
     near, bare = ("near", noun, end), ("bare", noun, end)
     rest = (verb._replace(probability=(1 - PLACE) * verb.probability) for verb in verbs)
-    places = tuple(Step(f"{word}{many} ", 0.5 / len(NOUNS), bare) for word in NOUNS for many in ("", "s"))
-    return {("subject", noun, end): (Step("near the ", PLACE, near), *rest), near: places, bare: verbs}
+    places = tuple(WordChoice(f"{word}{many} ", 0.5 / len(NOUNS), bare) for word in NOUNS for many in ("", "s"))
+    return {("subject", noun, end): (WordChoice("near the ", PLACE, near), *rest), near: places, bare: verbs}
 
 
 @lru_cache(maxsize=1)

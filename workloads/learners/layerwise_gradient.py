@@ -22,7 +22,7 @@ Ready = Callable[[str, Tensor], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ParameterPlace:
     """One parameter's place in the flat vector."""
 
     name: str
@@ -32,7 +32,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Pass:
+class BackwardPass:
     """A running backward pass: the vector of gradients, the missing gradients of each layer, and the callback."""
 
     whole: Tensor
@@ -50,12 +50,12 @@ class ByLayer:
         pieces: their slices of the vector.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], pieces: Sequence[Piece]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], pieces: Sequence[ParameterPlace]) -> None:
         self._parameters = parameters
         self._size = pieces[-1].part.stop
         self._counts = Counter(piece.layer for piece in pieces)
         self._parts: dict[str, slice] = {}
-        self._pass: Pass | None = None
+        self._pass: BackwardPass | None = None
         for place, (parameter, piece) in enumerate(zip(parameters, pieces, strict=True)):
             start = self._parts.get(piece.layer, piece.part).start
             self._parts[piece.layer] = slice(start, piece.part.stop)
@@ -70,7 +70,7 @@ class ByLayer:
         """
         first = self._parameters[0]
         whole = torch.empty(self._size, dtype=first.dtype, device=first.device)
-        self._pass = Pass(whole, _unflatten_dense_tensors(whole, self._parameters), self._counts.copy(), ready)
+        self._pass = BackwardPass(whole, _unflatten_dense_tensors(whole, self._parameters), self._counts.copy(), ready)
         try:
             loss.backward()
         finally:

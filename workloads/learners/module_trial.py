@@ -21,7 +21,7 @@ from torch.func import replace_all_batch_norm_modules_
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import describe_error
-from paceline.workloads.batches.examples import Batch, Examples, Loss
+from paceline.workloads.batches.examples import Examples, LabelledBatch, Loss
 from paceline.workloads.learners.torch_learner import PROCESSOR, evaluating, seeded
 from paceline.workloads.models.threads import torch_threads
 
@@ -124,7 +124,7 @@ def _scores(answers: Tensor, labels: Tensor) -> int:
     return answers.shape[1] if fits else 0
 
 
-def _try(module: nn.Module, batch: Batch, loss: Loss, classes: int) -> _Trial:
+def _try(module: nn.Module, batch: LabelledBatch, loss: Loss, classes: int) -> _Trial:
     buffers = copy.deepcopy(dict(module.named_buffers()))
     parameters = dict(module.named_parameters())
     inputs = batch.inputs.clone()

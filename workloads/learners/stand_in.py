@@ -16,7 +16,7 @@ from typing import Any
 
 from paceline.algorithms.core.job import Evaluation, Learner
 from paceline.algorithms.core.values import Layout, Samples, length
-from paceline.algorithms.runtime.sized import Fit, Sized
+from paceline.algorithms.runtime.sized import RepresentedSize, Sized
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class StandIn:
     batch: int
     stand_for: int
     item_bytes: int = 4
-    fit: Fit = field(init=False)
+    fit: RepresentedSize = field(init=False)
 
     def __post_init__(self) -> None:
         numbers = length(self.problem.initial())
-        object.__setattr__(self, "fit", Fit(numbers, self.layout.size, self.item_bytes))
+        object.__setattr__(self, "fit", RepresentedSize(numbers, self.layout.size, self.item_bytes))
 
     @property
     def num_samples(self) -> int:

@@ -19,19 +19,19 @@ from torch import Tensor, nn
 from paceline.algorithms.core.errors import InputError
 from paceline.workloads import datasets as sets
 from paceline.workloads.batches.digits import digits
-from paceline.workloads.batches.drawing import Draw, InMemory
-from paceline.workloads.batches.examples import Batch, Examples, Loss, Shaped, Standardised
+from paceline.workloads.batches.drawing import Draw, InMemoryExamples
+from paceline.workloads.batches.examples import Examples, LabelledBatch, Loss, Shaped, Standardised
 from paceline.workloads.batches.from_file import FromFile, read_part
-from paceline.workloads.datasets import DATA, MANY, Half, Loaded
+from paceline.workloads.datasets import DATA, MANY, Half, LoadedDataset
 from paceline.workloads.datasets.sentences import ALPHABET, sentences
 from paceline.workloads.learners import module_trial
 from paceline.workloads.learners.torch_learner import TorchLearner
 from paceline.workloads.models import custom
 from paceline.workloads.models.custom import Own
 from paceline.workloads.models.zoo import USUAL, known_model
-from paceline.workloads.reading import Reading
+from paceline.workloads.reading import ReadingSettings
 from paceline.workloads.reading.file import LABEL
-from paceline.workloads.reading.folder import Recorded
+from paceline.workloads.reading.folder import RecordedDataset
 
 # They are drawn in float64 by NumPy and then rounded, so that both precisions start from the same point.
 
@@ -74,7 +74,7 @@ def trained(
     data_dir: str | None,
     seed: int,
     dtype: torch.dtype,
-    reading: Reading | None = None,
+    reading: ReadingSettings | None = None,
 ) -> TorchLearner:
     """Builds the learner of a valid workload (see `building.problems`); the arguments are those of `building.build`.
 
@@ -94,15 +94,15 @@ def trained(
     return TorchLearner(module, examples, uniform(module, seed), seed=seed, dtype=dtype, draw=draw, random=random)
 
 
-def _draw(examples: Examples, reading: Reading | None, seed: int, dtype: torch.dtype) -> Draw | None:
+def _draw(examples: Examples, reading: ReadingSettings | None, seed: int, dtype: torch.dtype) -> Draw | None:
     """Returns a source of batches in the order of reading; None for the default order."""
     if examples.file is not None:
-        order = (reading or Reading()).order(examples.num_samples, seed)
+        order = (reading or ReadingSettings()).order(examples.num_samples, seed)
         return FromFile(examples.file, order, dtype=dtype, classes=examples.classes)
     if reading is None:
         return None
     train = examples.train.rounded(dtype)
-    return InMemory(train, reading.order(len(train.labels), seed).positions)
+    return InMemoryExamples(train, reading.order(len(train.labels), seed).positions)
 
 
 def named(name: str, directory: str | None, shape: tuple[int, ...]) -> Examples:
@@ -118,7 +118,7 @@ def named(name: str, directory: str | None, shape: tuple[int, ...]) -> Examples:
     if name == "digits":
         return digits() if len(shape) == 1 else replace(digits(), prepare=Shaped(shape))
     there = sets.read(name, directory, shape)
-    return _in_files(there, shape) if isinstance(there, Recorded) else _standardised(there, shape)
+    return _in_files(there, shape) if isinstance(there, RecordedDataset) else _standardised(there, shape)
 
 
 @lru_cache(maxsize=1)
@@ -126,20 +126,20 @@ def _texts() -> Examples:
     """Returns the sentences; the label of each token is the next one."""
     made = sentences()
     train, test = (
-        Batch(half[:, :-1].contiguous(), half[:, 1:].contiguous())
+        LabelledBatch(half[:, :-1].contiguous(), half[:, 1:].contiguous())
         for half in map(torch.from_numpy, (made.train, made.test))
     )
     return Examples(train, test, classes=len(ALPHABET))
 
 
 @lru_cache(maxsize=2)
-def _standardised(loaded: Loaded, shape: tuple[int, ...]) -> Examples:
+def _standardised(loaded: LoadedDataset, shape: tuple[int, ...]) -> Examples:
     train, test = (_batch(half) for half in (loaded.train, loaded.test))
     return Examples(train, test, loaded.classes, Standardised.by(train.inputs, shape))
 
 
 @lru_cache(maxsize=2)
-def _in_files(there: Recorded, shape: tuple[int, ...]) -> Examples:
+def _in_files(there: RecordedDataset, shape: tuple[int, ...]) -> Examples:
     """Loads the held-out data and the first few training samples."""
     about, shape = there.about, shape or there.about.shape
     prepare: Callable[[Tensor, torch.dtype], Tensor] = Shaped(shape, kept=len(about.shape))
@@ -155,16 +155,21 @@ def _by_channel(values: Sequence[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)[:, None, None]
 
 
-def _batch(half: Half) -> Batch:
+def _batch(half: Half) -> LabelledBatch:
     """Converts to tensors without copying."""
-    return Batch(torch.from_numpy(half.pictures), torch.from_numpy(half.labels))
+    return LabelledBatch(torch.from_numpy(half.pictures), torch.from_numpy(half.labels))
 
 
 # --- a user's own ----------------------------------------------------------------------------------------------------
 
 
 def _own(
-    model: str, dataset: str | None, data_dir: str | None, seed: int, dtype: torch.dtype, reading: Reading | None
+    model: str,
+    dataset: str | None,
+    data_dir: str | None,
+    seed: int,
+    dtype: torch.dtype,
+    reading: ReadingSettings | None,
 ) -> TorchLearner:
     own = custom.made(model, seed)
     examples, random = _tried(own, _examples(own, dataset, data_dir))

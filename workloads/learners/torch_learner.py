@@ -37,9 +37,9 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.lazy_concat import Unjoined
 from paceline.algorithms.core.values import Layout, Samples
-from paceline.workloads.batches.drawing import Draw, InMemory
-from paceline.workloads.batches.examples import Batch, Examples, Loss
-from paceline.workloads.learners.layerwise_gradient import ByLayer, Piece, Ready
+from paceline.workloads.batches.drawing import Draw, InMemoryExamples
+from paceline.workloads.batches.examples import Examples, LabelledBatch, Loss
+from paceline.workloads.learners.layerwise_gradient import ByLayer, ParameterPlace, Ready
 from paceline.workloads.models.layer_tables import LayerInfo, layout_of
 from paceline.workloads.models.tensor_recording import Function, recorded
 from paceline.workloads.sampling import cut
@@ -103,7 +103,7 @@ class Joint:
         self._blocks: dict[int, tuple[Tensor, Tensor]] = {}
         """reused buffers of weights and gradients by size, since new memory costs as much as the arithmetic"""
 
-    def __call__(self, vectors: Sequence[Tensor], batch: Batch) -> list[tuple[Tensor, float]]:
+    def __call__(self, vectors: Sequence[Tensor], batch: LabelledBatch) -> list[tuple[Tensor, float]]:
         """Returns gradients, each a new flat vector, and losses.
 
         Args:
@@ -123,7 +123,7 @@ class Joint:
             torch.cat([gradient.reshape(count, -1) for gradient in gradients], dim=1, out=rows)
         return [(row.clone(), loss) for row, loss in zip(rows.unbind(), losses.tolist(), strict=True)]
 
-    def _function(self, parameters: Sequence[Tensor], batch: Batch) -> Function:
+    def _function(self, parameters: Sequence[Tensor], batch: LabelledBatch) -> Function:
         shape = batch.inputs.shape, batch.labels.shape
         if (known := self._recorded.get(shape)) is not None:
             return known
@@ -166,15 +166,15 @@ def seeded(device: torch.device, *key: int) -> Iterator[None]:
         yield
 
 
-class Drawn(Batch):
+class DrawnBatch(LabelledBatch):
     """A batch that knows the samples that it was drawn by, for modules that draw random numbers."""
 
     samples: Samples
 
     @staticmethod
-    def of(batch: Batch, samples: Samples) -> Drawn:
+    def of(batch: LabelledBatch, samples: Samples) -> DrawnBatch:
         """Returns the batch with its samples."""
-        drawn = Drawn(*batch)
+        drawn = DrawnBatch(*batch)
         drawn.samples = samples
         return drawn
 
@@ -210,7 +210,7 @@ class TorchLearner:
         random: bool = False,
     ) -> None:
         self.seed, self.dtype, self.examples, self.loss = seed, dtype, examples.rounded(dtype), loss
-        self.draw = draw or InMemory.shuffled(self.examples.train, seed)
+        self.draw = draw or InMemoryExamples.shuffled(self.examples.train, seed)
         self.device = device
         self.random = random
         self.module = module.to(device, dtype)
@@ -244,17 +244,17 @@ class TorchLearner:
     def initial(self) -> Tensor:
         return self._start
 
-    def load(self, samples: Samples) -> Batch:
+    def load(self, samples: Samples) -> LabelledBatch:
         """Returns inputs and labels of the batch."""
         batch = self._shaped(self.draw.batch(samples))
-        return Drawn.of(batch, samples) if self.random else batch
+        return DrawnBatch.of(batch, samples) if self.random else batch
 
-    def _shaped(self, batch: Batch) -> Batch:
+    def _shaped(self, batch: LabelledBatch) -> LabelledBatch:
         """Converts a batch to the module's form and moves it to the device."""
         shaped = self.examples.shaped(batch, self.dtype)
-        return shaped if self.device.type == "cpu" else Batch(*(part.to(self.device) for part in shaped))
+        return shaped if self.device.type == "cpu" else LabelledBatch(*(part.to(self.device) for part in shaped))
 
-    def gradient(self, vector: Tensor, data: Batch) -> tuple[Tensor, float]:
+    def gradient(self, vector: Tensor, data: LabelledBatch) -> tuple[Tensor, float]:
         """Returns the mean gradient, a new flat vector that is concatenated on demand, and the mean loss.
 
         Args:
@@ -267,12 +267,12 @@ class TorchLearner:
             return Unjoined(gradients), loss.item()
         return torch.cat([part.reshape(-1) for part in gradients]), loss.item()
 
-    def _forward(self, vector: Tensor, data: Batch) -> Tensor:
+    def _forward(self, vector: Tensor, data: LabelledBatch) -> Tensor:
         """Returns the mean loss of a batch in training mode, with the random numbers of its samples."""
         self._hold(vector)
         if not self.random:
             return self.loss(self.module(data.inputs), data.labels)
-        assert isinstance(data, Drawn), "the batch of a random module is from load"
+        assert isinstance(data, DrawnBatch), "the batch of a random module is from load"
         with seeded(self.device, self.seed, MASKS, data.samples.index, data.samples.count, *cut(data.samples)):
             return self.loss(self.module(data.inputs), data.labels)
 
@@ -346,7 +346,7 @@ class TorchLearner:
         named = {piece.name: parameter for piece, parameter in zip(self._pieces, parameters, strict=True)}
         return self.loss(functional_call(self.module, named, (inputs,)), labels)
 
-    def layer_gradients(self, vector: Tensor, data: Batch, ready: Ready) -> float:
+    def layer_gradients(self, vector: Tensor, data: LabelledBatch, ready: Ready) -> float:
         """Like `gradient`, but calls `ready` with each layer's part during the backward pass, when it is complete.
 
         Returns the mean loss. The parts are bit for bit those of `gradient`.
@@ -422,10 +422,10 @@ def _layers(module: nn.Module) -> list[LayerInfo]:
     return [LayerInfo(name, size) for name, size in sizes.items()]
 
 
-def _pieces(module: nn.Module) -> list[Piece]:
+def _pieces(module: nn.Module) -> list[ParameterPlace]:
     pieces, start = [], 0
     for name, parameter in module.named_parameters():
         part = slice(start, start + parameter.numel())
-        pieces.append(Piece(name, name.rpartition(".")[0], part, parameter.shape))
+        pieces.append(ParameterPlace(name, name.rpartition(".")[0], part, parameter.shape))
         start = part.stop
     return pieces

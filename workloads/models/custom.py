@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import describe_error, imported
-from paceline.workloads.batches.examples import Batch, Examples, Loss, as_they_are
+from paceline.workloads.batches.examples import Examples, LabelledBatch, Loss, as_they_are
 from paceline.workloads.models.threads import torch_threads
 
 FORM = (
@@ -126,7 +126,7 @@ def examples_of(data: Any) -> Examples:
     converted to numbers without scaling.
     """
     try:
-        train, test = (Batch(_tensor(inputs), _tensor(labels)) for inputs, labels in data)
+        train, test = (LabelledBatch(_tensor(inputs), _tensor(labels)) for inputs, labels in data)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"it returns data that are no ((inputs, labels), (inputs, labels)): {error}") from error
     for half, name in ((train, "learned from"), (test, "held out")):
@@ -136,7 +136,7 @@ def examples_of(data: Any) -> Examples:
                 f"it returns {counts[0]} inputs and {counts[1]} labels to be {name}; expected a label each"
             )
     small = train.inputs.dtype in (torch.uint8, torch.bool)
-    train, test = (Batch(half.inputs, _label(half.labels)) for half in (train, test))
+    train, test = (LabelledBatch(half.inputs, _label(half.labels)) for half in (train, test))
     counted = not train.labels.is_floating_point()
     classes = int(max(train.labels.max(), test.labels.max())) + 1 if counted else None
     return Examples(train, test, classes, _numbers if small else as_they_are)

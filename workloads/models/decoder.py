@@ -21,7 +21,7 @@ SMALL = TransformerShape(width=64, layers=2, heads=4, vocabulary=28, context=64,
 """the shape of small-gpt; provenance: ours, trained on two cores within minutes"""
 
 
-class Core(nn.Module):
+class CausalAttention(nn.Module):
     """Attention of each token to itself and to the tokens before it, in several heads, without parameters.
 
     Heads of keys and values are repeated where there are fewer than heads of queries.
@@ -90,7 +90,7 @@ def _norm(shape: TransformerShape) -> nn.Module:
     return nn.LayerNorm(shape.width) if shape.style == "gpt" else nn.RMSNorm(shape.width, eps=1e-5)
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Attention and a network, each with a normalisation before it and a residual connection."""
 
     def __init__(self, shape: TransformerShape) -> None:
@@ -99,7 +99,7 @@ class Block(nn.Module):
         self.norm1 = _norm(shape)
         self.attention = chain(
             inward=nn.Linear(width, shape.queries + 2 * shape.keys, bias=shape.has_bias("inward")),
-            core=Core(shape),
+            core=CausalAttention(shape),
             outward=nn.Linear(shape.queries, width, bias=shape.has_bias("outward")),
         )
         self.norm2 = _norm(shape)
@@ -138,7 +138,7 @@ class Decoder(nn.Module):
         self.dropout = nn.Dropout(shape.embedding_dropout) if shape.embedding_dropout else None
         self.blocks = [f"block{number}" for number in range(1, shape.layers + 1)]
         for name in self.blocks:
-            self.add_module(name, Block(shape))
+            self.add_module(name, DecoderBlock(shape))
         self.norm = _norm(shape)
         self.head = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias=False)
 

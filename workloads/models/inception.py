@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from paceline.workloads.models.paper_networks import Branches, chain, relu
+from paceline.workloads.models.paper_networks import ParallelBranches, chain, relu
 
 
 def _conv(
@@ -24,7 +24,7 @@ def _pooled(channels: int, filters: int) -> nn.Module:
 
 
 def _block_a(channels: int, pooled: int) -> nn.Module:
-    return Branches(
+    return ParallelBranches(
         {
             "1x1": _conv(channels, 64, 1),
             "5x5": nn.Sequential(_conv(channels, 48, 1), _conv(48, 64, 5)),
@@ -36,7 +36,7 @@ def _block_a(channels: int, pooled: int) -> nn.Module:
 
 def _block_b(channels: int) -> nn.Module:
     deep = (_conv(channels, 64, 1), _conv(64, 96, 3), _conv(96, 96, 3, same=False, stride=2))
-    return Branches(
+    return ParallelBranches(
         {
             "3x3": _conv(channels, 384, 3, same=False, stride=2),
             "deep": nn.Sequential(*deep),
@@ -49,7 +49,7 @@ def _block_c(width: int) -> nn.Module:
     short = (_conv(768, width, 1), _conv(width, width, 1, 7), _conv(width, 192, 7, 1))
     ahead = (_conv(768, width, 1), _conv(width, width, 7, 1), _conv(width, width, 1, 7))
     long = (*ahead, _conv(width, width, 7, 1), _conv(width, 192, 1, 7))
-    return Branches(
+    return ParallelBranches(
         {
             "1x1": _conv(768, 192, 1),
             "7x7": nn.Sequential(*short),
@@ -61,7 +61,7 @@ def _block_c(width: int) -> nn.Module:
 
 def _block_d() -> nn.Module:
     wide = (_conv(768, 192, 1), _conv(192, 192, 1, 7), _conv(192, 192, 7, 1))
-    return Branches(
+    return ParallelBranches(
         {
             "3x3": nn.Sequential(_conv(768, 192, 1), _conv(192, 320, 3, same=False, stride=2)),
             "7x7": nn.Sequential(*wide, _conv(192, 192, 3, same=False, stride=2)),
@@ -72,9 +72,9 @@ def _block_d() -> nn.Module:
 
 def _block_e(channels: int) -> nn.Module:
     def split() -> nn.Module:
-        return Branches({"1x3": _conv(384, 384, 1, 3), "3x1": _conv(384, 384, 3, 1)})
+        return ParallelBranches({"1x3": _conv(384, 384, 1, 3), "3x1": _conv(384, 384, 3, 1)})
 
-    return Branches(
+    return ParallelBranches(
         {
             "1x1": _conv(channels, 320, 1),
             "3x3": nn.Sequential(_conv(channels, 384, 1), split()),

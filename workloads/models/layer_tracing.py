@@ -124,7 +124,7 @@ class Traced:
     shapes: list[Shape] = field(default_factory=list)
 
 
-class Recorder(TorchDispatchMode):
+class OperatorRecorder(TorchDispatchMode):
     """Records every operator for the module that it belongs to."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ def _nbytes(leaf: object) -> int:
 
 
 @contextmanager
-def _hooked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+def _hooked(model: nn.Module, recorder: OperatorRecorder) -> Iterator[None]:
     """Records the current module of the forward pass and the tensors saved for the backward pass."""
     held: dict[int, Tensor] = {tensor.untyped_storage()._cdata: tensor for tensor in model.parameters()}
 
@@ -201,7 +201,7 @@ def _hooked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 
 
 def _run(model: nn.Module, sample: Tensor, batch: int) -> dict[str, Traced]:
-    recorder = Recorder()
+    recorder = OperatorRecorder()
     model.zero_grad(set_to_none=True)  # otherwise gradients would be added to those of the previous batch
     inputs = sample.expand(batch, *sample.shape).clone()
     with _hooked(model, recorder), recorder:

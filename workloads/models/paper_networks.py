@@ -148,7 +148,7 @@ def vgg(depth: int) -> nn.Module:
     return chain(**modules, flat=nn.Flatten(), **head, fc8=nn.Linear(4096, 1000))
 
 
-class Branches(nn.ModuleDict):
+class ParallelBranches(nn.ModuleDict):
     """Parallel branches whose channels are concatenated."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def _plain(channels: int, filters: int, width: int, **options: Any) -> nn.Sequen
 
 def _inception(channels: int, *filters: int) -> nn.Module:
     one_by_one, three_by_three_in, three_by_three, five_by_five_in, five_by_five, pooled = filters
-    return Branches(
+    return ParallelBranches(
         {
             "1x1": _plain(channels, one_by_one, 1),
             "3x3": nn.Sequential(_plain(channels, three_by_three_in, 1), _plain(three_by_three_in, three_by_three, 3)),

@@ -31,7 +31,7 @@ class Attention(nn.Module):
         return self.outward((weights @ value).transpose(1, 2).reshape(batch, tokens, width))  # type: ignore[no-any-return]
 
 
-class Block(nn.Module):
+class EncoderBlock(nn.Module):
     """Attention and a network of two layers, each with normalisation before it and a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 def transformer() -> tuple[nn.Module, Tensor]:
     """Returns the module and one sample."""
-    blocks = {f"block{number}": Block(WIDTH, HEADS) for number in range(1, DEPTH + 1)}
+    blocks = {f"block{number}": EncoderBlock(WIDTH, HEADS) for number in range(1, DEPTH + 1)}
     model = chain(
         embedding=nn.Embedding(WORDS, WIDTH), **blocks, norm=nn.LayerNorm(WIDTH), head=nn.Linear(WIDTH, WORDS)
     )

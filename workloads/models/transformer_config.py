@@ -204,10 +204,10 @@ def keys_of(model: str) -> dict[str, Any]:
 def _read(model: str | Mapping[str, Any]) -> tuple[str, TransformerShape]:
     if isinstance(model, str):
         given, lenient = (_of_file(model), True) if is_config_path(model) else (_of_text(model), False)
-        return _Reader(given, given if lenient else {}).read()
+        return _SizeReader(given, given if lenient else {}).read()
     own = {str(key): value for key, value in model.items() if key != CONFIG}
     if CONFIG not in model:
-        return _Reader(own, {}).read()
+        return _SizeReader(own, {}).read()
     if not isinstance(path := model[CONFIG], str) or not path.strip():
         raise SizeError([(CONFIG, f"found {path!r}, expected the path of a config.json")])
     try:
@@ -216,7 +216,7 @@ def _read(model: str | Mapping[str, Any]) -> tuple[str, TransformerShape]:
         raise SizeError([(CONFIG, words) for _, words in error.faults]) from error
     replaced = {MEANINGS.get(key, key) for key in own}
     kept = {key: value for key, value in file.items() if MEANINGS.get(key, key) not in replaced}
-    return _Reader({**kept, **own}, file).read()
+    return _SizeReader({**kept, **own}, file).read()
 
 
 def _of_file(path: str) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def _value(text: str) -> Any:
     return text
 
 
-class _Reader:
+class _SizeReader:
     """Reads one size and collects its mistakes.
 
     Args:

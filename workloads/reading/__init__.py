@@ -1,6 +1,6 @@
 """Reads samples from a record file: the order, the requests, and the read-ahead."""
 
 from paceline.workloads.reading.orders import Held, Order, Piece, Strategy, following
-from paceline.workloads.reading.settings import Reading
+from paceline.workloads.reading.settings import ReadingSettings
 
-__all__ = ["Held", "Order", "Piece", "Reading", "Strategy", "following"]
+__all__ = ["Held", "Order", "Piece", "ReadingSettings", "Strategy", "following"]

@@ -214,7 +214,7 @@ def read_checksums(path: Path, expected: str, count: int) -> Checksums:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class FileChecksums:
     """The checksums of a written record file.
 
     Args:
@@ -228,7 +228,7 @@ class Sums:
     records: Checksums
 
 
-def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: np.dtype[np.void]) -> Sums:
+def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: np.dtype[np.void]) -> FileChecksums:
     """Writes a record file atomically, chunk after chunk.
 
     Args:
@@ -250,7 +250,9 @@ def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: n
     return sums
 
 
-def _written(file: IO[bytes], chunks: Iterable[Records], count: int, dtype: np.dtype[np.void], path: Path) -> Sums:
+def _written(
+    file: IO[bytes], chunks: Iterable[Records], count: int, dtype: np.dtype[np.void], path: Path
+) -> FileChecksums:
     header = io.BytesIO()
     said = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (count,)}
     npy.write_array_header_1_0(header, said)
@@ -266,4 +268,4 @@ def _written(file: IO[bytes], chunks: Iterable[Records], count: int, dtype: np.d
         written += len(chunk)
     if written != count:
         raise InputError(f"found {written:,} records for {path}, expected the {count:,} that its header says")
-    return Sums(whole.hexdigest(), checksum(header.getvalue()), each)
+    return FileChecksums(whole.hexdigest(), checksum(header.getvalue()), each)

@@ -80,7 +80,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
+class RecordedDataset:
     """A data set whose samples are not loaded, compared by identity."""
 
     about: About
@@ -97,7 +97,7 @@ class Recorded:
         return self.train.num_samples
 
 
-def recorded(folder: Path, shape: Sequence[int] = ()) -> Recorded:
+def recorded(folder: Path, shape: Sequence[int] = ()) -> RecordedDataset:
     """Opens the data set in a folder.
 
     Args:
@@ -112,7 +112,7 @@ def recorded(folder: Path, shape: Sequence[int] = ()) -> Recorded:
     if shape and not _fits(about.shape, shape):
         actual, expected = (" × ".join(map(str, dimensions)) for dimensions in (about.shape, shape))
         raise InputError(f"found samples of {actual} in {folder}, expected {expected}: what the model takes")
-    return Recorded(about, *files)
+    return RecordedDataset(about, *files)
 
 
 def _about(path: Path) -> About:

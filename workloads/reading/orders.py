@@ -40,7 +40,7 @@ class Piece(NamedTuple):
     records: int
 
 
-class Window(NamedTuple):
+class ShuffleWindow(NamedTuple):
     """A part of a worker's run that is shuffled separately."""
 
     epoch: int
@@ -97,7 +97,7 @@ class Order:
             return [Piece(int(place), 1) for place in self.positions(samples)]
         return [piece for window, _ in self._windows(samples) for piece in self._pieces(window)]
 
-    def _windows(self, samples: Samples) -> Iterator[tuple[Window, slice]]:
+    def _windows(self, samples: Samples) -> Iterator[tuple[ShuffleWindow, slice]]:
         """Yields the windows of a step's samples, with the slice of samples in each."""
         (first, together), count = cut(samples), samples.count
         first -= samples.part * count  # the micro-batches of a worker are in one region
@@ -109,13 +109,13 @@ class Order:
             size = min(self.buffer, high - low - start)
             part = slice(inside - start, min(size, inside - start + end - place))
             ahead = self.num_samples * (epoch % samples.workers) // samples.workers
-            yield Window(epoch, (low + start - ahead) % self.num_samples, size), part
+            yield ShuffleWindow(epoch, (low + start - ahead) % self.num_samples, size), part
             place += part.stop - part.start
 
-    def _shuffled(self, window: Window) -> Places:
+    def _shuffled(self, window: ShuffleWindow) -> Places:
         return (window.start + _mixed(window, self.seed)) % self.num_samples
 
-    def _pieces(self, window: Window) -> list[Piece]:
+    def _pieces(self, window: ShuffleWindow) -> list[Piece]:
         before_end = min(window.size, self.num_samples - window.start)
         pieces = [Piece(window.start, before_end), Piece(0, window.size - before_end)]
         return [piece for piece in pieces if piece.records]
@@ -162,7 +162,7 @@ def _dealt(numbers: Places, together: int, workers: int) -> Places:
 
 # A reader uses few windows at a time; a simulation has a reader for every rank.
 @lru_cache(maxsize=4096)
-def _mixed(window: Window, seed: int) -> Places:
+def _mixed(window: ShuffleWindow, seed: int) -> Places:
     order = np.random.default_rng(np.random.SeedSequence((seed, *window))).permutation(window.size)
     order.setflags(write=False)
     return order

@@ -11,7 +11,7 @@ BUFFER = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadingSettings:
     """How samples are read; see `Order` for the strategies.
 
     Args:
