@@ -101,8 +101,8 @@ def say_where(runs: Sequence[Run], output: Output) -> None:
                 output.note(f"  {devices['words']}")
             if (engine := run.machine.get("engine")) is not None:
                 output.note(f"  simulated {HOW[engine['name']]}, because {engine['reason']}")
-            for one in run.machine.get("collectives", ()):
-                output.note(_say_collective(one))
+            for collective in run.machine.get("collectives", ()):
+                output.note(_say_collective(collective))
             for sentence in link_sentences(run.summary):
                 output.note(f"  {sentence}")
             if (links := run.machine.get("links")) is not None:
@@ -111,13 +111,17 @@ def say_where(runs: Sequence[Run], output: Output) -> None:
         output.note(f"{len(runs)} run{'s' * (len(runs) != 1)} stored in {output.folder}/")
 
 
-def _say_collective(one: Mapping[str, Any]) -> str:
+def _say_collective(collective: Mapping[str, Any]) -> str:
     """Describes the algorithm of a collective, and the predicted times of the others."""
-    name = one["algorithm"] if one["protocol"] is None else f"{one['algorithm']} by {one['protocol']}"
-    others = [f"{other} {significant(seconds * 1e3)}" for other, seconds in one["others_s"].items()]
-    others += [f"{other} left out ({messages} messages)" for other, messages in one["left_out"].items()]
-    said = f"{one['kind']} of {one['bytes']:.0f} bytes among {one['ranks']} ranks: {name}"
-    return f"  {said}, predicted {significant(one['predicted_s'] * 1e3)} ms" + (
+    name = (
+        collective["algorithm"]
+        if collective["protocol"] is None
+        else f"{collective['algorithm']} by {collective['protocol']}"
+    )
+    others = [f"{other} {significant(seconds * 1e3)}" for other, seconds in collective["others_s"].items()]
+    others += [f"{other} left out ({messages} messages)" for other, messages in collective["left_out"].items()]
+    said = f"{collective['kind']} of {collective['bytes']:.0f} bytes among {collective['ranks']} ranks: {name}"
+    return f"  {said}, predicted {significant(collective['predicted_s'] * 1e3)} ms" + (
         f" ({', '.join(others)})" if others else ""
     )
 

@@ -166,13 +166,13 @@ def check(
     def report(name: str, violation: Violation) -> None:
         output.note(f"{name}: {violation.guarantee} is violated; now making the schedule smaller: {violation.words}")
 
-    def done(one: CheckResult) -> None:
-        for block in one.answer().printed:
+    def done(result: CheckResult) -> None:
+        for block in result.answer().printed:
             output.row(block)
 
     with output.progress() as stage:
-        found = checked(methods, **asdict(search), out=out, stage=stage, report=report, done=done)
-    answer = found.answer()
+        results = checked(methods, **asdict(search), out=out, stage=stage, report=report, done=done)
+    answer = results.answer()
     output.give(answer, streamed=len(answer.printed))
-    if not found.holds:
+    if not results.holds:
         raise typer.Exit(EXIT_FAILED)

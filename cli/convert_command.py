@@ -99,8 +99,8 @@ def _converted(
         with new_folder(out) as building:
             write(source, building, seed=seed, progress=_progress(stage))
     except (PermissionError, NotADirectoryError, FileExistsError) as error:
-        found = f"found {str(out)!r}, which cannot be made ({error.strerror or error})"
-        raise InputError(f"--out: {found}; expected the name of a new folder") from error
+        problem = f"found {str(out)!r}, which cannot be made ({error.strerror or error})"
+        raise InputError(f"--out: {problem}; expected the name of a new folder") from error
     return recorded(out)
 
 

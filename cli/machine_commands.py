@@ -151,12 +151,12 @@ def batches_of(text: str | None) -> list[int]:
     if text is None:
         return []
     try:
-        found = sorted({int(part) for part in text.split(",")})
+        workers = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        found = [0]
-    if found[0] < 1:
+        workers = [0]
+    if workers[0] < 1:
         raise InputError(f"--batches: found {text!r}, expected whole numbers of 1 or more, such as 16,64")
-    return found
+    return workers
 
 
 def doctor(

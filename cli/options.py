@@ -352,8 +352,8 @@ class HintingCommand(TyperCommand):
 
         options = [option.lstrip("-") for each in self.params for option in each.opts if option.startswith("--")]
         key = name.lstrip("-").replace("-", "_")
-        found = key_hint(key, [option.replace("-", "_") for option in options]).replace(f"({key} was", "(it was")
-        return re.sub(r"\w+(?=[?)])", lambda right: f"--{right[0].replace('_', '-')}", found, count=1)
+        hint = key_hint(key, [option.replace("-", "_") for option in options]).replace(f"({key} was", "(it was")
+        return re.sub(r"\w+(?=[?)])", lambda right: f"--{right[0].replace('_', '-')}", hint, count=1)
 
 
 class ScenarioCommand(HintingCommand):

@@ -77,8 +77,8 @@ class Output:
             self.folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryDirectory(prefix=".", dir=self.folder).cleanup()
         except OSError as error:
-            found = f"found {str(self.folder)!r}, where nothing can be written ({error.strerror})"
-            raise InputError(f"--out: {found}; expected a folder for records") from error
+            problem = f"found {str(self.folder)!r}, where nothing can be written ({error.strerror})"
+            raise InputError(f"--out: {problem}; expected a folder for records") from error
 
     def give(self, answer: Answer, *, streamed: int = 0) -> None:
         """Prints a command's answer, and its notes on standard error.

@@ -240,10 +240,10 @@ def _answer(answer: PlanResult, folder: NumberedFolder, output: Output, *, verif
         from paceline.reports.planning.plan_blocks import claims_of
 
         with output.progress() as stage:
-            found = verified(answer, folder.path, progress=stage("training the best plans for real"))
-        document["verified"] = [one.document() for one in found]
+            verified_plans = verified(answer, folder.path, progress=stage("training the best plans for real"))
+        document["verified"] = [plan.document() for plan in verified_plans]
         write_whole(folder.path / "verified.json", to_json(document["verified"]) + "\n")
-        blocks += claims_of(verified_words(found))
+        blocks += claims_of(verified_words(verified_plans))
     output.give(dataclasses.replace(printed, blocks=blocks, data=lambda: document))
     if not output.as_json:
         output.note(f"Study, trials, plans and figure stored in {folder.path}/")

@@ -240,7 +240,7 @@ class ExpectedTime:
         if self._count == len(self._kinds):
             return Left(0.0, 0)
         own_s = self._pace.left_s(min(1.0, done * len(self._kinds) - self._count))
-        known = {kind: sum(found) / len(found) for kind, found in self._ended.items()}
+        known = {kind: sum(durations) / len(durations) for kind, durations in self._ended.items()}
         kind, taken_s = self._kinds[self._count], self._clock() - self._began_s
         if own_s is None and kind in known:
             own_s = max(0.0, known[kind] - taken_s)
@@ -248,7 +248,7 @@ class ExpectedTime:
             return None
         known.setdefault(kind, taken_s + own_s)
         later = self._kinds[self._count + 1 :]
-        timed = [known[one] for one in later if one in known]
+        timed = [known[kind] for kind in later if kind in known]
         return Left(own_s + sum(timed), len(later) - len(timed))
 
     def total_s(self, left: Left) -> float:

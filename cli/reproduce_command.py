@@ -76,11 +76,11 @@ def reproduce(
     processes = jobs or cores()
     effort = Effort(quick=quick, seeds=seeds or (3 if quick else 5), workers=processes)
     with output.progress() as stage:
-        found = running.reproduce(claims, effort, jobs=processes, progress=stage("reproducing"))
-    results = [one.answer() for one in found.results]
+        reproduction = running.reproduce(claims, effort, jobs=processes, progress=stage("reproducing"))
+    results = [result.answer() for result in reproduction.results]
     page = None if folder is None else store.write(folder, store.merged(folder, results))
-    output.give(answer_of_reproduction(found))
+    output.give(answer_of_reproduction(reproduction))
     if page is not None:
         output.note(f"page: {page}")
-    if found.failed:
-        raise PacelineError("\n".join(f"{name}: {error}" for name, error in found.failed.items()))
+    if reproduction.failed:
+        raise PacelineError("\n".join(f"{name}: {error}" for name, error in reproduction.failed.items()))

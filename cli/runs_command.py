@@ -111,16 +111,16 @@ def runs(
         raise InputError("found --yes without --delete; expected both, or neither")
     if not places and not RUNS.is_dir():
         raise InputError(f"found no folder {RUNS}/ here; expected one, or the folder of runs as an argument")
-    found = find_runs(places or [RUNS])
-    for _, reason in found.damaged:
+    stored = find_runs(places or [RUNS])
+    for _, reason in stored.damaged:
         output.note(f"left out: {reason}")
-    selected = sorted_by(asked.select(found.runs), sort)
-    if not selected and found.runs:
-        output.note(found.nothing_selected)
+    selected = sorted_by(asked.select(stored.runs), sort)
+    if not selected and stored.runs:
+        output.note(stored.nothing_selected)
     if delete:
         _delete(selected, output, yes=yes)
     else:
-        output.give(comparison_answer(compare_runs(selected)) if compare else answer_of_stored_runs(selected, found))
+        output.give(comparison_answer(compare_runs(selected)) if compare else answer_of_stored_runs(selected, stored))
 
 
 def _delete(selected: list[StoredRun], output: Output, *, yes: bool) -> None:
@@ -158,9 +158,9 @@ def show(run: RunArgument, *, output: Annotated[Output, Only("as_json", "quiet")
     from paceline.records.stored_runs import find_runs
     from paceline.reports.stored_run_tables import answer_of_stored_run
 
-    found = read(run)
+    document = read(run)
     (stored,) = find_runs([folder_of(run)]).runs
-    output.give(answer_of_stored_run(found, stored))
+    output.give(answer_of_stored_run(document, stored))
 
 
 class ExportCommand(HintingCommand):
@@ -211,11 +211,11 @@ def export(
     from paceline.reports.blocks import Answer, Claim
     from paceline.reports.export.export_run import export_run
 
-    found = read(run)
-    if (spans := len(found.tables.spans)) >= MANY_SPANS:
+    stored = read(run)
+    if (spans := len(stored.tables.spans)) >= MANY_SPANS:
         output.note(f"writing {spans:,} spans; a million of them take about half a minute")
-    written = export_run(found, form, out)
+    written = export_run(stored, form, out)
     size = sum(file.stat().st_size for file in ([written] if written.is_file() else written.rglob("*")))
-    answer = {"run": str(found.path), "format": form, "path": str(written), "bytes": size}
+    answer = {"run": str(stored.path), "format": form, "path": str(written), "bytes": size}
     output.give(Answer("Export", [Claim(f"{written}: {significant(size / 1e6)} MB")], lambda: answer))
     output.note(f"{OPENED[form]} {written}" if form == "tensorboard" else OPENED[form])

@@ -149,5 +149,5 @@ def explain(
 
     check_own_methods(loaded)
     with output.progress() as stage:
-        found = run(loaded, steps=steps, progress=stage("explaining"))
-    output.give(answer_of_explanations(loaded.name, found))
+        explanations = run(loaded, steps=steps, progress=stage("explaining"))
+    output.give(answer_of_explanations(loaded.name, explanations))

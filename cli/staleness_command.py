@@ -78,7 +78,7 @@ def staleness(
     """
     from paceline.reports import staleness as report
 
-    found = [report.Staleness.of(read(path)) for path in runs]
+    staleness = [report.Staleness.of(read(path)) for path in runs]
     if figure is not None:
         from paceline.reports import png
         from paceline.reports.staleness import charts_of_runs
@@ -86,7 +86,7 @@ def staleness(
         if figure.suffix not in {".svg", ".png", ".pdf"}:
             raise InputError(f"--out: found {figure.name!r}, expected a name that ends in .png, .svg or .pdf")
         figure.parent.mkdir(parents=True, exist_ok=True)
-        png.save(charts_of_runs(found), figure, columns=2)
-    output.give(report.answer_of_staleness(found, layer=layer, over_time=over_time, why=why))
+        png.save(charts_of_runs(staleness), figure, columns=2)
+    output.give(report.answer_of_staleness(staleness, layer=layer, over_time=over_time, why=why))
     if figure is not None:
         output.note(f"figure: {figure}")

@@ -156,7 +156,7 @@ def sweep(
             folder.keep = partial.succeeded > 0
             _say_unfinished(error, partial, points, output)
             raise
-    output.give(replace(swept.answer(), notes=[text for one in swept.entries for text in one.warnings]))
+    output.give(replace(swept.answer(), notes=[text for entry in swept.entries for text in entry.warnings]))
     output.note(f"{said} stored in {folder.path}/")
     if folder.path is not None and not output.as_json:
         say_report(folder.path, output)
@@ -196,14 +196,7 @@ def _say_unfinished(
 
 
 def _keep(swept: SweepResult, folder: Path, scenario: Mapping[str, Any], *, report: bool) -> str:
-    """Writes the table, the figures, the answer and the report; returns words for what was written.
-
-    Args:
-        swept: the sweep.
-        folder: its folder.
-        scenario: the scenario of its first point.
-        report: whether to write a report.
-    """
+    """Writes the table, the figures, the answer and the report; returns words for what was written."""
     from paceline.reports.html import write_report
     from paceline.reports.provenance import with_provenance
     from paceline.reports.sweeps.sweep_answer import save_pictures, sweep_document

@@ -187,7 +187,7 @@ def _train(
         _display(predicted, output, joined=world is not None) as display,
         output.progress() if display is None else nullcontext(silent) as stage,
     ):
-        watchers = [one.watch for one in (board, display) if one is not None]
+        watchers = [watcher.watch for watcher in (board, display) if watcher is not None]
 
         def keep(run: Run) -> Run:
             finished = run if board is None else board.finish(run)
@@ -260,8 +260,8 @@ def _each(watchers: Sequence[Watcher]) -> Watcher:
     """Returns a function that calls all watchers."""
 
     def watch(plan: Plan, now: Totals) -> None:
-        for one in watchers:
-            one(plan, now)
+        for watcher in watchers:
+            watcher(plan, now)
 
     return watch
 

@@ -292,7 +292,7 @@ class Plot:
     @property
     def colour_keys(self) -> list[str]:
         """The colour keys in the order of their colours."""
-        return list(dict.fromkeys((*self.colours, *(one.colour_key for one in self.series))))
+        return list(dict.fromkeys((*self.colours, *(series.colour_key for series in self.series))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,17 +138,19 @@ def datasets() -> Iterable[Item]:
     """Yields the data sets with the form and number of samples and the content of the folder."""
     from paceline.workloads.datasets import DATA
 
-    for name, one in DATA.items():
-        words = one.words if one.train is None else f"{one.train} + {one.test} of {one.words}"
+    for name, dataset in DATA.items():
+        words = dataset.words if dataset.train is None else f"{dataset.train} + {dataset.test} of {dataset.words}"
         yield {
             "name": name,
-            "description": "\n".join([words, *([f"folder: {one.holds}"] if one.holds else []), f"from: {one.source}"]),
-            "shape": one.shape,
-            "classes": one.classes,
-            "train": one.train,
-            "test": one.test,
-            "holds": one.holds,
-            "source": one.source,
+            "description": "\n".join(
+                [words, *([f"folder: {dataset.holds}"] if dataset.holds else []), f"from: {dataset.source}"]
+            ),
+            "shape": dataset.shape,
+            "classes": dataset.classes,
+            "train": dataset.train,
+            "test": dataset.test,
+            "holds": dataset.holds,
+            "source": dataset.source,
         }
 
 
@@ -156,12 +158,12 @@ def scenarios() -> Iterable[Item]:
     """Yields the shipped scenarios."""
     from paceline.scenarios.values.text import shipped
 
-    for one in shipped():
+    for scenario in shipped():
         yield {
-            "name": one.name,
-            "description": one.description,
-            "algorithms": list(one.algorithms),
-            "path": str(one.path),
+            "name": scenario.name,
+            "description": scenario.description,
+            "algorithms": list(scenario.algorithms),
+            "path": str(scenario.path),
         }
 
 
@@ -207,8 +209,8 @@ def _device_table(items: list[Item]) -> Table:
         )
         known = (item.get("published_rows"), item.get("left_out_error"))
         rows.append(
-            (item["name"], item["kind"], peaks, memory, speed, *(Cell("" if one is None else one) for one in known),
-             item["description"])
+            (item["name"], item["kind"], peaks, memory, speed,
+             *(Cell("" if value is None else value) for value in known), item["description"])
         )  # fmt: skip
     return Table(f"{len(items)} devices", columns, rows)
 
@@ -245,18 +247,18 @@ def storage() -> Iterable[Item]:
     """Yields the known storage with its figures in SI units, each with its provenance."""
     from paceline.topologies import STORAGE
 
-    for one in STORAGE.values():
-        yield {**dataclasses.asdict(one), "description": f"{one.title}: {_storage_line(one)}"}
+    for storage in STORAGE.values():
+        yield {**dataclasses.asdict(storage), "description": f"{storage.title}: {_storage_line(storage)}"}
 
 
-def _storage_line(one: StorageModel) -> str:
+def _storage_line(storage: StorageModel) -> str:
     """Describes the figures of a storage in one line."""
-    client, servers = one.client_bytes_per_s, f" from {one.stripes} servers" if one.stripes > 1 else ""
+    client, servers = storage.client_bytes_per_s, f" from {storage.stripes} servers" if storage.stripes > 1 else ""
     parts = [
-        f"{one.latency_s * 1e3:g} ms",
-        f"{one.bytes_per_s / 1e9:g} GB/s{servers}",
+        f"{storage.latency_s * 1e3:g} ms",
+        f"{storage.bytes_per_s / 1e9:g} GB/s{servers}",
         *([] if client is None else [f"{client / 1e9:g} GB/s a node"]),
-        *([] if one.depth is None else [f"{one.depth} at once"]),
+        *([] if storage.depth is None else [f"{storage.depth} at once"]),
     ]
     return ", ".join(parts)
 
@@ -300,7 +302,7 @@ def topology_answer(graph: Graph, figures: Description) -> Answer:
         ("  how found", figures.bisection.method),
         ("shape", graph.provenance),
     ]
-    for name, link in {one.link.name: one.link for one in graph.connections}.items():
+    for name, link in {connection.link.name: connection.link for connection in graph.connections}.items():
         rate = BYTES_PER_SECOND.text(link.piece(float("inf")).bytes_per_s)
         rows.append((name, f"{rate}, {DURATION.text(link.latency_s)}; {link.provenance}"))
     document = {

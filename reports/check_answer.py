@@ -71,7 +71,7 @@ def answer_of_check(documents: Sequence[Document], stories: Sequence[Told] = (),
         stories: the counterexamples.
         names: the name of each method; by default those of the documents.
     """
-    names = names or [document["algorithm"] for document in documents] or [one.story.method for one in stories]
+    names = names or [document["algorithm"] for document in documents] or [story.story.method for story in stories]
     titled = zip(documents, names, strict=True) if documents else ()
     count = len(stories)
     return Answer(
@@ -80,14 +80,14 @@ def answer_of_check(documents: Sequence[Document], stories: Sequence[Told] = (),
         data=lambda: documents[0] if len(documents) == 1 else {"results": list(documents)},
         subtitle=f"{count or 'no'} counterexample{'s' * (count != 1)}",
         summary=lambda: [
-            *(Claim(_violation(one.story)) for one in stories), Claim(MEANING),
+            *(Claim(_violation(story.story)) for story in stories), Claim(MEANING),
             *([verdicts_chart(documents)] if len(documents) > 1 else []), *_descriptions(documents),
         ],
         sections=lambda: [versions_section()],
         notes=() if stories else ["No counterexample was found. This does not prove that there is none."],
         parts=[
-            Section(f"counterexample-{number}", f"{one.story.method}: {one.story.guarantee}", blocks_of_story(one))
-            for number, one in enumerate(stories, start=1)
+            Section(f"counterexample-{number}", f"{case.story.method}: {case.story.guarantee}", blocks_of_story(case))
+            for number, case in enumerate(stories, start=1)
         ],
     )  # fmt: skip
 
@@ -139,7 +139,7 @@ def verdicts_table(document: Document, name: str) -> Table:
         document: its JSON document.
         name: its name.
     """
-    needs = {one["name"]: one["needs"] for one in document["not_checked"]}
+    needs = {entry["name"]: entry["needs"] for entry in document["not_checked"]}
     columns = [
         Column("guarantee"), Column("verdict"), Column("schedules", COUNT), Column("time", SECONDS, code="checked_s"),
         *([Column("reason")] if any(needs.values()) else []),
@@ -167,11 +167,16 @@ def worst_table(document: Document, name: str) -> Table:
     """
     columns = [Column("quantity"), Column("worst", PLAIN), Column("at most", PLAIN), Column("guarantee")]
     rows = [
-        (worst["quantity"], Cell(worst["value"], tone=TONES.get(one["verdict"], "plain")), worst["bound"], one["name"])
-        for one in document["guarantees"]
-        if (worst := one["worst"]) is not None
+        (
+            worst["quantity"],
+            Cell(worst["value"], tone=TONES.get(guarantee["verdict"], "plain")),
+            worst["bound"],
+            guarantee["name"],
+        )
+        for guarantee in document["guarantees"]
+        if (worst := guarantee["worst"]) is not None
     ]
-    directed = [(one["quantity"], one["value"], one["bound"], None) for one in document["extremes"]]
+    directed = [(extreme["quantity"], extreme["value"], extreme["bound"], None) for extreme in document["extremes"]]
     words = "Rows without a guarantee are what the directed search has found." if directed else ""
     return Table(f"{name}: worst values", columns, [*rows, *directed], words=words)
 
@@ -183,18 +188,18 @@ def orders_table(document: Document, name: str) -> Table:
         document: the JSON document of an exhaustive check.
         name: the name of the method.
     """
-    died = any(one["deaths"] for one in document["explored"])
+    died = any(explored["deaths"] for explored in document["explored"])
     columns = [
         Column("workers", COUNT), Column("steps", COUNT), Column("inequivalent orders", COUNT), Column("time", SECONDS),
         Column("all orders"), Column("orders without reduction", COUNT), *[Column("runs with a death", COUNT)] * died,
     ]  # fmt: skip
     rows = []
-    for one in document["explored"]:
-        orders = one["orders"]
+    for explored in document["explored"]:
+        orders = explored["orders"]
         every, least = orders["without_reduction"], orders["counted"] != orders["explored"]
         counted = Cell(every, words=f"≥ {COUNT.text(every)}" if least and every is not None else "")
-        size = one["workers"], one["steps"], orders["explored"], orders["seconds"]
-        rows.append((*size, orders["complete"], counted, *[one["deaths"]] * died))
+        size = explored["workers"], explored["steps"], orders["explored"], orders["seconds"]
+        rows.append((*size, orders["complete"], counted, *[explored["deaths"]] * died))
     return Table(f"{name}: orders", columns, rows, keys=2)
 
 
@@ -211,7 +216,9 @@ def _tried(document: Document, name: str) -> Table:
 
 def _descriptions(documents: Sequence[Document]) -> list[Table]:
     """Returns the table of what each guarantee says, if there are guarantees."""
-    said = {one["name"]: one["description"] for document in documents for one in document["guarantees"]}
+    said = {
+        guarantee["name"]: guarantee["description"] for document in documents for guarantee in document["guarantees"]
+    }
     return [Table("Guarantees", [Column("guarantee"), Column("what it says")], list(said.items()))] if said else []
 
 
@@ -221,18 +228,22 @@ def verdicts_chart(documents: Sequence[Document]) -> Chart:
     Args:
         documents: the JSON document of each method.
     """
-    found = [(one["algorithm"], each["name"], each["verdict"]) for one in documents for each in one["guarantees"]]
-    guarantees = list(dict.fromkeys(name for _, name, _ in found))
+    verdicts = [
+        (document["algorithm"], each["name"], each["verdict"])
+        for document in documents
+        for each in document["guarantees"]
+    ]
+    guarantees = list(dict.fromkeys(name for _, name, _ in verdicts))
     series = []
     for verdict, colour in (("holds", ""), ("violated", ""), ("not checked", "faint")):
-        places = [(method, name) for method, name, one in found if one == verdict]
+        places = [(method, name) for method, name, reached in verdicts if reached == verdict]
         if places:
             methods, names = zip(*places, strict=True)
             series.append(Series(verdict, methods, names, "points", colour=colour))
-    x = Axis("method; empty: not promised", scale="category", ticks=[one["algorithm"] for one in documents])
+    x = Axis("method; empty: not promised", scale="category", ticks=[document["algorithm"] for document in documents])
     y = Axis("", scale="category", ticks=guarantees[::-1])
     return Chart(
-        title=f"Verdicts after {sum(one['schedules'] for one in documents):,} schedules",
+        title=f"Verdicts after {sum(document['schedules'] for document in documents):,} schedules",
         words="A point for each guarantee of each method.",
         alt="Verdicts by guarantee and method; the tables below have the same content.",
         plots={"": Plot(x, y, series, colours=["holds", "violated"])},
@@ -243,13 +254,13 @@ def verdicts_chart(documents: Sequence[Document]) -> Chart:
 # --- counterexamples -------------------------------------------------------------------------------------------------
 
 
-def blocks_of_story(told: Told) -> list[Block]:
+def blocks_of_story(saved: Told) -> list[Block]:
     """Returns the blocks of a counterexample: its run, and how to run it again.
 
     Args:
-        told: the story, and where it is stored.
+        saved: the story, and where it is stored.
     """
-    return [*blocks_of_run(told.story), *_again(told)]
+    return [*blocks_of_run(saved.story), *_again(saved)]
 
 
 def blocks_of_run(story: Story) -> list[Block]:
@@ -291,20 +302,23 @@ def _sentences(story: Story) -> Table:
 
 
 def _values(story: Story) -> Table:
-    names = list(dict.fromkeys(name for one in story.differences for name, _ in one.values))
-    rows = [[one.what, *(dict(one.values).get(name, "") for name in names)] for one in story.differences]
+    names = list(dict.fromkeys(name for difference in story.differences for name, _ in difference.values))
+    rows = [
+        [difference.what, *(dict(difference.values).get(name, "") for name in names)]
+        for difference in story.differences
+    ]
     return Table("Values", [Column(""), *(Column(name or "number") for name in names)], rows)
 
 
-def _again(told: Told) -> list[Claim]:
-    if told.path is None:
+def _again(saved: Told) -> list[Claim]:
+    if saved.path is None:
         return [Claim("`save` of the result writes files that `paceline check --replay` runs again.\n")]
-    found = f" The violation was found by Paceline {told.paceline}." if told.paceline else ""
+    origin = f" The violation was found by Paceline {saved.paceline}." if saved.paceline else ""
     return [
-        Claim(f"paceline check --replay {told.path}", "Run it again", verbatim=True),
+        Claim(f"paceline check --replay {saved.path}", "Run it again", verbatim=True),
         Claim(
             "With `python -m pdb -m` in front, the command runs in a debugger. The diagram is also in "
-            f"{told.path.with_suffix('.svg').name}, in the same folder.{found}\n"
+            f"{saved.path.with_suffix('.svg').name}, in the same folder.{origin}\n"
         ),
     ]
 

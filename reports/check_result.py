@@ -74,7 +74,7 @@ class CheckResult(Result, Sequence[Checked]):
     @property
     def violated(self) -> list[tuple[str, Verdict]]:
         """The violated guarantees, each with the name of its method."""
-        return [(one.method.name, verdict) for one in self for verdict in one.violated]
+        return [(result.method.name, verdict) for result in self for verdict in result.violated]
 
     def frame(self) -> pd.DataFrame:
         """Returns a row for each method and guarantee: the verdict, the schedules, the worst value and its bound."""
@@ -82,7 +82,7 @@ class CheckResult(Result, Sequence[Checked]):
 
         return pd.DataFrame(
             {
-                "method": one.method.name,
+                "method": result.method.name,
                 "guarantee": verdict.guarantee,
                 "verdict": verdict.verdict,
                 "schedules": verdict.schedules,
@@ -92,8 +92,8 @@ class CheckResult(Result, Sequence[Checked]):
                 "bound": None if verdict.worst is None else verdict.worst.bound,
                 "violation": None if verdict.violation is None else verdict.violation.words,
             }
-            for one in self
-            for verdict in one.verdicts.values()
+            for result in self
+            for verdict in result.verdicts.values()
         )
 
     def plot(self) -> Figure:
@@ -131,7 +131,7 @@ class CheckResult(Result, Sequence[Checked]):
 
     def _documents(self) -> list[dict[str, Any]]:
         """Returns the JSON document of each method."""
-        paths = iter([one.path for one in self._stories or ()])
+        paths = iter([story.path for story in self._stories or ()])
         return [
             _document(checked, {verdict.guarantee: next(paths, None) for verdict in checked.violated})
             for checked in self
@@ -154,40 +154,37 @@ def save_with_diagram(violation: Violation, path: Path) -> Story:
         violation: the violated guarantee and its case.
         path: the JSON file, whose folder is created.
     """
-    told = save(violation, path)
-    write_whole(path.with_suffix(".svg"), svg_diagram(told))
-    return told
+    saved = save(violation, path)
+    write_whole(path.with_suffix(".svg"), svg_diagram(saved))
+    return saved
 
 
-def _document(found: Checked, files: Mapping[str, Path | None]) -> dict[str, Any]:
-    """Returns the JSON document for one method.
-
-    Args:
-        found: the verdicts.
-        files: the files of counterexamples by guarantee, as far as they are stored.
-    """
+def _document(checked: Checked, files: Mapping[str, Path | None]) -> dict[str, Any]:
+    """Returns the JSON document for one method."""
     return {
-        "algorithm": reference(type(found.method)),
-        "schedules": found.schedules,
-        "seconds": found.seconds,
+        "algorithm": reference(type(checked.method)),
+        "schedules": checked.schedules,
+        "seconds": checked.seconds,
         "guarantees": [
             {
-                "name": one.guarantee,
-                "description": one.words,
-                "verdict": one.verdict,
-                "schedules": one.schedules,
-                "seconds": one.seconds,
-                "worst": None if one.worst is None else asdict(one.worst),
-                "words": None if one.violation is None else one.violation.words,
-                "counterexample": None if (path := files.get(one.guarantee)) is None else str(path),
+                "name": verdict.guarantee,
+                "description": verdict.words,
+                "verdict": verdict.verdict,
+                "schedules": verdict.schedules,
+                "seconds": verdict.seconds,
+                "worst": None if verdict.worst is None else asdict(verdict.worst),
+                "words": None if verdict.violation is None else verdict.violation.words,
+                "counterexample": None if (path := files.get(verdict.guarantee)) is None else str(path),
             }
-            for one in found.verdicts.values()
+            for verdict in checked.verdicts.values()
         ],
-        "hyper_parameters": {name: [str(one) for one in values] for name, values in found.hyper_parameters.items()},
-        "measured_with": found.measured_with,
-        "not_checked": [{"name": name, "needs": needs} for name, needs in found.not_checked.items()],
-        "extremes": [{**asdict(measured), "case": to_json(case)} for measured, case in found.extremes.values()],
-        "explored": [asdict(one) for one in getattr(found, "explored", ())],
+        "hyper_parameters": {
+            name: [str(value) for value in values] for name, values in checked.hyper_parameters.items()
+        },
+        "measured_with": checked.measured_with,
+        "not_checked": [{"name": name, "needs": needs} for name, needs in checked.not_checked.items()],
+        "extremes": [{**asdict(measured), "case": to_json(case)} for measured, case in checked.extremes.values()],
+        "explored": [asdict(explored) for explored in getattr(checked, "explored", ())],
     }
 
 
@@ -263,7 +260,7 @@ def check(
         if out is not None:
             results[-1].save(out)
         done(results[-1])
-    stories = None if out is None else [one for result in results for one in result.stories]
+    stories = None if out is None else [story for result in results for story in result.stories]
     return CheckResult([checked for result in results for checked in result], stories)
 
 
@@ -280,26 +277,26 @@ def methods_of(given: Checkable | Sequence[Checkable]) -> list[Method]:
     ['agd', 'ssp']
     """
     several = [given] if isinstance(given, str | Method | type) else list(given)
-    every: list[Checkable] = [one for each in several for one in (METHODS if each == ALL else [each])]
-    found: list[Method] = []
+    every: list[Checkable] = [given for each in several for given in (METHODS if each == ALL else [each])]
+    methods: list[Method] = []
     said: list[str] = [] if every else ["methods: found none, expected the name of a method, a class, or all"]
-    for one in every:
+    for item in every:
         try:
-            found.append(_method(one))
+            methods.append(_method(item))
         except InputError as error:
             said.append(str(error))
         except Exception as error:  # of any kind: the constructor of a user's method
-            said.append(f"method {one!r} cannot be created with its defaults: {type(error).__name__}: {error}")
+            said.append(f"method {item!r} cannot be created with its defaults: {type(error).__name__}: {error}")
     if said:
         raise InputError("\n".join(said))
-    return found
+    return methods
 
 
-def _method(one: object) -> Method:
-    if isinstance(one, Method):
-        return one
-    if isinstance(one, str):
-        return built(one)
-    if isinstance(one, type) and issubclass(one, Method):
-        return one()
-    raise InputError(f"methods: found {one!r:.60}, expected a name, a class derived from Method, or a method")
+def _method(given: object) -> Method:
+    if isinstance(given, Method):
+        return given
+    if isinstance(given, str):
+        return built(given)
+    if isinstance(given, type) and issubclass(given, Method):
+        return given()
+    raise InputError(f"methods: found {given!r:.60}, expected a name, a class derived from Method, or a method")

@@ -88,6 +88,8 @@ def words(lines: Sequence[dict[str, Any]]) -> str:
     else:
         said[0] += " Nothing reached its target; what this would rest on:"
     everything = list(dict.fromkeys(sentence for line in lines for sentence in line["assumptions"]))
-    shared = [one for one in everything if all(one in line["assumptions"] for line in lines)]
-    said += [f"- {sentence}" for sentence in (*shared, *(one for one in everything if one not in shared))]
+    shared = [sentence for sentence in everything if all(sentence in line["assumptions"] for line in lines)]
+    said += [
+        f"- {sentence}" for sentence in (*shared, *(sentence for sentence in everything if sentence not in shared))
+    ]
     return "\n".join(said)

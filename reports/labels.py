@@ -57,14 +57,14 @@ def sides(named: Sequence[Named], marks: Iterable[tuple[Place, float]], lines: P
     {'row': (0, 1)}
     """
     rows: dict[tuple[Any, ...], list[Named]] = {}
-    for one in named:
-        rows.setdefault(one.row, []).append(one)
+    for label in named:
+        rows.setdefault(label.row, []).append(label)
     taken = [(x - size / 2, x + size / 2, y - size / 2, y + size / 2) for (x, y), size in marks]
     chosen = {}
     for row, members in rows.items():
-        costs = [sum(_crossed(one.box(side), taken, lines) for one in members) for side in SIDES]
+        costs = [sum(_crossed(member.box(side), taken, lines) for member in members) for side in SIDES]
         chosen[row] = SIDES[int(np.argmin(costs))]
-        taken += [one.box(chosen[row]) for one in members]
+        taken += [member.box(chosen[row]) for member in members]
     return chosen
 
 
@@ -81,14 +81,14 @@ def _crossed(box: tuple[float, float, float, float], taken: Sequence[tuple[float
 def points_of(connections: Iterable[Connection], places: Mapping[str, Place], unit: float) -> Points:
     """Returns points along every connection as drawn: a quadratic curve whose middle is displaced by the bend."""
     part = np.linspace(0.0, 1.0, SAMPLES)[:, None]
-    found = [np.empty((0, 2))]
-    for one in connections:
-        first, last = (np.array(places[end]) for end in one.ends)
+    crossed = [np.empty((0, 2))]
+    for connection in connections:
+        first, last = (np.array(places[end]) for end in connection.ends)
         along = last - first
-        control = (first + last) / 2 + (one.bend or 0.0) * np.array([along[1], -along[0]])
+        control = (first + last) / 2 + (connection.bend or 0.0) * np.array([along[1], -along[0]])
         curve = (1 - part) ** 2 * first + 2 * part * (1 - part) * control + part**2 * last
-        if one.bend is None:  # only its two ends, pointing away from each other
+        if connection.bend is None:  # only its two ends, pointing away from each other
             away = 0.55 * part * along / np.hypot(*along)
             curve = np.concatenate([first - away, last + away])
-        found.append(curve * unit)
-    return np.concatenate(found)
+        crossed.append(curve * unit)
+    return np.concatenate(crossed)

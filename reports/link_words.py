@@ -46,7 +46,7 @@ def link_sentences(summary: Mapping[str, Any]) -> Iterator[str]:
         return
     carried = f"{BYTES.text(busiest['bytes'])}, {LINK_UTILISATION.with_symbol(busiest['utilisation'])} of its capacity"
     yield f"The busiest link is {name_of(busiest)} ({busiest['kind']}): {carried}."
-    idle = [one["kind"] for one in links["kinds"] if one["max_utilisation"] < IDLE]
+    idle = [link["kind"] for link in links["kinds"] if link["max_utilisation"] < IDLE]
     if len(idle) == len(links["kinds"]):
         yield "All links are used below 1 %."
     elif idle:

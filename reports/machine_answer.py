@@ -37,19 +37,21 @@ def doctor_answer(checks: Iterable[MachineCheck], *, everything: bool = False) -
         everything: whether parts that are there have a row of what needs them, too.
     """
     checks = list(checks)
-    lacking = [one.name for one in checks if one.required and one.status == "missing"]
+    lacking = [check.name for check in checks if check.required and check.status == "missing"]
     rows = [
-        (one.name, Cell(one.status, tone="bad" if one.name in lacking else TONES[one.status]), one.found)
-        for one in checks
+        (check.name, Cell(check.status, tone="bad" if check.name in lacking else TONES[check.status]), check.found)
+        for check in checks
     ]
     blocks: list[Block] = [Table("This machine", [Column("part"), Column("status"), Column("found")], rows)]
-    if advice := [(one.name, one.needed_for, one.remedy) for one in checks if one.status != "ok" or everything]:
+    if advice := [
+        (check.name, check.needed_for, check.remedy) for check in checks if check.status != "ok" or everything
+    ]:
         columns = [Column("part"), Column("needed for"), Column("how to get it")]
         blocks.append(Table("All parts" if everything else "Missing or limited parts", columns, advice))
     words = "simulate, train and compare work here. Parts that are missing are optional."
     if lacking:
         words = f"train and compare cannot work without: {', '.join(lacking)}."
-    document = {"ready": not lacking, "checks": [dataclasses.asdict(one) for one in checks]}
+    document = {"ready": not lacking, "checks": [dataclasses.asdict(check) for check in checks]}
     return Answer("This machine", [*blocks, Claim(words)], lambda: document)
 
 
@@ -72,9 +74,9 @@ def table(machine: MachinePart) -> Table:
 
     rows: list[Row] = []
     for part in machine.gradients:
-        for one in part.busy:
-            ranks = f"{one.ranks} rank{'s' * (one.ranks > 1)} busy"
-            rows.append(timed("gradient", f"{part.batch} samples, {ranks}", one.mean, one.low, one.high))
+        for process in part.busy:
+            ranks = f"{process.ranks} rank{'s' * (process.ranks > 1)} busy"
+            rows.append(timed("gradient", f"{part.batch} samples, {ranks}", process.mean, process.low, process.high))
     for curve in machine.costs:
         where = " in shared memory" * (curve.shared_memory and curve.origin is None)
         where += f", {curve.origin.file}" if curve.origin is not None else ""
@@ -140,14 +142,14 @@ class CalibrationRequest:
         Raises:
             InputError: there are several models, or something to import; or as for `scenarios`.
         """
-        found = self.scenarios()
+        loaded = self.scenarios()
         imports = [*self.nccl_tests, *self.osu, *self.torch_profile, *self.runs]
         mistakes = [f"--import-only, {imports[0]}: found files to import, which need no launcher"] if imports else []
-        if len(found) > 1:
-            mistakes.append(f"SCENARIO: found {len(found)} models, expected one in processes of a launcher")
+        if len(loaded) > 1:
+            mistakes.append(f"SCENARIO: found {len(loaded)} models, expected one in processes of a launcher")
         if mistakes:
             raise InputError("\n".join(mistakes))
-        return found[0]
+        return loaded[0]
 
     def imported(self, scenario: Scenario) -> Imported:
         """Reads the files to import.
@@ -160,7 +162,7 @@ class CalibrationRequest:
         """
         from paceline.backend.calibration.imported_costs import NOTHING, nccl_log, osu_log, trace
 
-        found, mistakes = NOTHING, list[str]()
+        imported, mistakes = NOTHING, list[str]()
         readers: list[Callable[[], Imported]] = [partial(nccl_log, given) for given in self.nccl_tests]
         readers += [partial(osu_log, given) for given in self.osu]
         if self.torch_profile:
@@ -169,12 +171,12 @@ class CalibrationRequest:
         readers += [partial(_run_costs, path, scenario) for path in self.runs]
         for read in readers:
             try:
-                found = found + read()
+                imported = imported + read()
             except InputError as error:
                 mistakes += str(error).splitlines()
         if mistakes:
             raise InputError("\n".join(mistakes))
-        return found
+        return imported
 
     def _check(self, models: Sequence[str]) -> None:
         mistakes = []
@@ -234,15 +236,15 @@ def calibrate(request: CalibrationRequest, *, seconds: float = 180.0, stage: Sta
     from paceline.simulator.runs.dry_run import dry_run
 
     scenarios = request.scenarios()
-    imported = [request.imported(one) for one in scenarios]
+    imported = [request.imported(scenario) for scenario in scenarios]
     if request.import_only:
         return joined([only_imports(*pair) for pair in zip(scenarios, imported, strict=True)])
-    found = []
+    lines = []
     for loaded, costs in zip(scenarios, imported, strict=True):
         progress = stage(f"calibrating {loaded.workload.model}")
         asked, time_s = dry_run(loaded.plans()), seconds / len(scenarios)
-        found.append(measure(loaded, asked, batches=request.batches, seconds=time_s, imported=costs, progress=progress))
-    return joined(found)
+        lines.append(measure(loaded, asked, batches=request.batches, seconds=time_s, imported=costs, progress=progress))
+    return joined(lines)
 
 
 def calibrate_joined(
@@ -267,10 +269,6 @@ def calibrate_joined(
 
 def _run_costs(path: Path, scenario: Scenario) -> Imported:
     """Returns the costs in a stored run.
-
-    Args:
-        path: the folder of the run.
-        scenario: the scenario of the calibration, with the same model and threads.
 
     Raises:
         InputError: the run is of another model or number of threads, or cannot be used.

@@ -186,7 +186,7 @@ def _nearest(graph: Graph) -> dict[Kind, float]:
 
 def _width(connection: Connection, graph: Graph) -> float:
     """Returns the line width in points: 1 for the slowest connection, more for faster ones, thin if there are many."""
-    slowest = min(one.bytes_per_s for one in graph.connections)
+    slowest = min(connection.bytes_per_s for connection in graph.connections)
     broad = min(5.0, 1.0 + 0.9 * math.log2(connection.bytes_per_s / slowest))
     return broad * min(1.0, max(0.3, math.sqrt(60 / len(graph.connections))))
 
@@ -245,24 +245,26 @@ def _names(axes: Axes, graph: Graph, unit: float, room: Mapping[Kind, float]) ->
         if len(beside) * LETTER <= unit * room[vertex.kind]:
             named.append(Named((vertex.kind, stem, round(vertex.place[1], 3)), at, points, beside))
     chosen = sides(named, marks, points_of(graph.connections, places, unit))
-    for one in named:
-        left, right, low, high = one.box(chosen[one.row])
-        offset = (left + right) / 2 - one.at[0], (low + high) / 2 - one.at[1]
+    for group in named:
+        left, right, low, high = group.box(chosen[group.row])
+        offset = (left + right) / 2 - group.at[0], (low + high) / 2 - group.at[1]
         axes.annotate(
-            one.text, (one.at[0] / unit, one.at[1] / unit), xytext=offset, textcoords="offset points", va="center",
-            ha="center", fontsize=6.5, color=INK, zorder=4, path_effects=HALO, gid="name",
+            group.text, (group.at[0] / unit, group.at[1] / unit), xytext=offset, textcoords="offset points",
+            va="center", ha="center", fontsize=6.5, color=INK, zorder=4, path_effects=HALO, gid="name",
         )  # fmt: skip
 
 
 def _label(link: LinkModel, parts: Sequence[Graph]) -> str:
     """Returns the name of a link, its bandwidth, and the number of parallel links."""
-    counts = {one.count for part in parts for one in part.connections if one.link.name == link.name}
+    counts = {
+        connection.count for part in parts for connection in part.connections if connection.link.name == link.name
+    }
     several = "" if counts == {1} else f", {'–'.join(str(n) for n in sorted({min(counts), max(counts)}))} side by side"
     return f"{link.name}: {significant(link.bytes_per_s / 1e9, 4)} GB/s{several}"
 
 
 def _legend(figure: Figure, parts: Sequence[Graph], colours: dict[str, str], columns: int) -> None:
-    links = {one.link.name: one.link for part in parts for one in part.connections}
+    links = {connection.link.name: connection.link for part in parts for connection in part.connections}
     lines = [
         Line2D([], [], color=colour, linewidth=2.5, label=_label(links[name], parts))
         for name, colour in colours.items()

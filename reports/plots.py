@@ -132,26 +132,28 @@ def geometry(plot: Plot) -> Geometry:
     >>> made.series[0].y, made.series[0].shifts, made.series[1].shifts, made.bar, made.x.ticks
     ([25.0, 75.0], [-0.2, 0.0], [0.2], 0.4, ([0, 1], ['0', '1']))
     """
-    names = [_names(axis, [getattr(one, side) for one in plot.series]) for axis, side in ((plot.x, "x"), (plot.y, "y"))]
-    xs = [_positions(one.x, plot.x, names[0]) for one in plot.series]
-    ys = [_positions(one.y, plot.y, names[1]) for one in plot.series]
+    names = [
+        _names(axis, [getattr(series, side) for series in plot.series]) for axis, side in ((plot.x, "x"), (plot.y, "y"))
+    ]
+    xs = [_positions(series.x, plot.x, names[0]) for series in plot.series]
+    ys = [_positions(series.y, plot.y, names[1]) for series in plot.series]
     value_axis = plot.x if plot.horizontal else plot.y
     ends = [
-        [None if end is None else _positions(end, value_axis, None) for end in (one.low, one.high)]
-        for one in plot.series
+        [None if end is None else _positions(end, value_axis, None) for end in (series.low, series.high)]
+        for series in plot.series
     ]
     shifts, bar = _bars(plot, ys if plot.horizontal else xs, xs if plot.horizontal else ys)
-    symbols = list(dict.fromkeys(one.symbol or one.colour_key for one in plot.series))
+    symbols = list(dict.fromkeys(series.symbol or series.colour_key for series in plot.series))
     named: set[str] = set()
     drawn = []
-    for number, one in enumerate(plot.series):
-        legend = one.legend and bool(one.name) and one.name not in named
-        named |= {one.name} if legend else set()
+    for number, series in enumerate(plot.series):
+        legend = series.legend and bool(series.name) and series.name not in named
+        named |= {series.name} if legend else set()
         low, high = ends[number]
         drawn.append(
             DrawnChart(
-                one, xs[number], ys[number], low, high, shifts[number], colour_of(plot, one),
-                symbols.index(one.symbol or one.colour_key), legend,
+                series, xs[number], ys[number], low, high, shifts[number], colour_of(plot, series),
+                symbols.index(series.symbol or series.colour_key), legend,
             )
         )  # fmt: skip
     lows, highs = ([end for pair in ends if (end := pair[at]) is not None] for at in (0, 1))
@@ -171,7 +173,7 @@ def colour_of(plot: Plot, series: Series) -> str:
         series: one of its series.
     """
     key = series.colour_key
-    others = [one for one in plot.colour_keys if one not in FIXED]
+    others = [colour_key for colour_key in plot.colour_keys if colour_key not in FIXED]
     return FIXED[key] if key in FIXED else PALETTE[others.index(key) % len(PALETTE)]
 
 
@@ -210,7 +212,7 @@ def _bars(
     plot: Plot, places: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
 ) -> tuple[list[list[float]], float]:
     """Returns the shifts of the bars of every series, and the width of a bar."""
-    bars = [one.mark == "bar" for one in plot.series]
+    bars = [series.mark == "bar" for series in plot.series]
     there = [
         [place for place, value in zip(places[at], values[at], strict=True) if bar and math.isfinite(value)]
         for at, bar in enumerate(bars)

@@ -63,7 +63,9 @@ def figure_of(
     columns = min(columns, len(plots))
     rows = -(-len(plots) // columns)
     width, height = ALONE if len(plots) == 1 else (WIDTH, HEIGHT)
-    bars = max((len({row for one in plot.series for row in one.y}) for plot in plots if plot.horizontal), default=0)
+    bars = max(
+        (len({row for series in plot.series for row in series.y}) for plot in plots if plot.horizontal), default=0
+    )
     height = max(height, 1.4 + ROW_HEIGHT * bars)
     height += LEGEND_LINE * max(0, max(map(_legend_lines, plots)) - FREE_LINES)
     figure = Figure(figsize=(width * columns, height * rows), dpi=160, layout="constrained")
@@ -101,11 +103,11 @@ def _chosen(chart: Chart, choice: Mapping[str, str]) -> Plot:
 def _draw(axes: Axes, plot: Plot) -> None:
     places = geometry(plot)
     filled: dict[tuple[float, int], float] = {}
-    for number, one in enumerate(places.series):
-        if one.series.mark == "bar":
-            _bars(axes, one, places, plot, filled)
+    for number, series in enumerate(places.series):
+        if series.series.mark == "bar":
+            _bars(axes, series, places, plot, filled)
         else:
-            _line(axes, one, zorder=2 + number / (1 + len(places.series)))
+            _line(axes, series, zorder=2 + number / (1 + len(places.series)))
     _dress(axes, places, plot)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
@@ -118,7 +120,9 @@ def _draw(axes: Axes, plot: Plot) -> None:
 
 
 def _legend(plot: Plot) -> list[str]:
-    return list({one.name: _wrapped(one.name) for one in plot.series if one.legend and one.name}.values())
+    return list(
+        {series.name: _wrapped(series.name) for series in plot.series if series.legend and series.name}.values()
+    )
 
 
 def _wrapped(name: str) -> str:
@@ -136,55 +140,55 @@ def _legend_lines(plot: Plot) -> int:
     return -(-sum(name.count("\n") + 1 for name in names) // _legend_columns(plot)) if len(names) > 1 else 0
 
 
-def _line(axes: Axes, one: DrawnChart, zorder: float) -> None:
-    series = one.series
+def _line(axes: Axes, chart: DrawnChart, zorder: float) -> None:
+    series = chart.series
     broad, points = series.style == "broad", series.mark == "points"
-    label = _wrapped(series.name) if one.legend else None
-    style: dict[str, Any] = {"color": one.colour, "zorder": zorder}
+    label = _wrapped(series.name) if chart.legend else None
+    style: dict[str, Any] = {"color": chart.colour, "zorder": zorder}
     if points:
-        style |= {"linestyle": "none", "marker": MARKERS[one.symbol % len(MARKERS)], "markersize": 10 if broad else 5}
+        style |= {"linestyle": "none", "marker": MARKERS[chart.symbol % len(MARKERS)], "markersize": 10 if broad else 5}
         style |= {"markerfacecolor": "none", "markeredgewidth": 1.6} if broad else {}
-        if one.low is not None and one.high is not None:
-            axes.errorbar(one.x, one.y, _errors(one.y, one.low, one.high), label=label, capsize=3, **style)
+        if chart.low is not None and chart.high is not None:
+            axes.errorbar(chart.x, chart.y, _errors(chart.y, chart.low, chart.high), label=label, capsize=3, **style)
         else:
-            axes.plot(one.x, one.y, label=label, **style)
+            axes.plot(chart.x, chart.y, label=label, **style)
     else:
-        style["color"] = pale(one.colour) if broad else one.colour
+        style["color"] = pale(chart.colour) if broad else chart.colour
         style |= {"linewidth": 4.0 if broad else 1.0 if series.style == "dotted" else 1.6}
-        style |= {"marker": MARKERS[one.symbol % len(MARKERS)], "markersize": 4} if one.marked else {}
+        style |= {"marker": MARKERS[chart.symbol % len(MARKERS)], "markersize": 4} if chart.marked else {}
         drawstyle = "steps-post" if series.mark == "step" else "default"
-        axes.plot(one.x, one.y, label=label, linestyle=DASHES[series.style], drawstyle=drawstyle, **style)
-        if one.low is not None and one.high is not None:
-            axes.fill_between(one.x, one.low, one.high, color=one.colour, alpha=BAND, linewidth=0)
-    for x, y, text in zip(one.x, one.y, series.labels or (), strict=False):
+        axes.plot(chart.x, chart.y, label=label, linestyle=DASHES[series.style], drawstyle=drawstyle, **style)
+        if chart.low is not None and chart.high is not None:
+            axes.fill_between(chart.x, chart.low, chart.high, color=chart.colour, alpha=BAND, linewidth=0)
+    for x, y, text in zip(chart.x, chart.y, series.labels or (), strict=False):
         axes.annotate(text, (x, y), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=7, color=INK)
 
 
-def _bars(axes: Axes, one: DrawnChart, places: Geometry, plot: Plot, filled: dict[tuple[float, int], float]) -> None:
+def _bars(axes: Axes, chart: DrawnChart, places: Geometry, plot: Plot, filled: dict[tuple[float, int], float]) -> None:
     """Draws the bars of a series; `filled` is where stacked bars end: by position, and above or below 0."""
-    at, values = (one.y, one.x) if plot.horizontal else (one.x, one.y)
-    middles = [place + shift for place, shift in zip(at, one.shifts, strict=True)]
+    at, values = (chart.y, chart.x) if plot.horizontal else (chart.x, chart.y)
+    middles = [place + shift for place, shift in zip(at, chart.shifts, strict=True)]
     starts = []
     for place, value in zip(at, values, strict=True):
         key = (place, 1 if value >= 0 else -1)
         starts.append(filled.get(key, 0.0) if plot.stacked else 0.0)
         filled[key] = starts[-1] + (value if np.isfinite(value) else 0.0)
-    style: dict[str, Any] = {"color": one.colour, "label": _wrapped(one.series.name) if one.legend else None}
-    if one.series.style == "broad":
+    style: dict[str, Any] = {"color": chart.colour, "label": _wrapped(chart.series.name) if chart.legend else None}
+    if chart.series.style == "broad":
         style |= {"hatch": "///", "edgecolor": "white", "linewidth": 0}
-    if one.low is not None and one.high is not None:
-        style |= {"xerr" if plot.horizontal else "yerr": _errors(values, one.low, one.high), "capsize": 3}
+    if chart.low is not None and chart.high is not None:
+        style |= {"xerr" if plot.horizontal else "yerr": _errors(values, chart.low, chart.high), "capsize": 3}
     if plot.horizontal:
         drawn = axes.barh(middles, values, places.bar, left=starts, **style)
     else:
         drawn = axes.bar(middles, values, places.bar, bottom=starts, **style)
-    if one.series.labels is not None:
-        axes.bar_label(drawn, list(one.series.labels), padding=3, fontsize=7, color=INK)
+    if chart.series.labels is not None:
+        axes.bar_label(drawn, list(chart.series.labels), padding=3, fontsize=7, color=INK)
 
 
 def _dress(axes: Axes, places: Geometry, plot: Plot) -> None:
     """Sets titles, scales, limits and ticks of both axes."""
-    bars = not plot.horizontal and any(one.series.mark == "bar" for one in places.series)
+    bars = not plot.horizontal and any(series.series.mark == "bar" for series in places.series)
     for name, side in (("x", places.x), ("y", places.y)):
         if side.log:
             axes.set(**{f"{name}scale": "log"})
@@ -212,7 +216,7 @@ def _ticks(axes: Axes, name: str, side: Side) -> None:
 
 
 def _values(places: Geometry, name: str) -> list[float]:
-    values = chain.from_iterable(getattr(one, name) for one in places.series)
+    values = chain.from_iterable(getattr(series, name) for series in places.series)
     return [value for value in values if np.isfinite(value)]
 
 

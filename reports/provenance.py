@@ -56,13 +56,13 @@ def presets_of(scenario: Mapping[str, Any], workers: int) -> tuple[list[Preset],
     """
     cluster = _cluster(scenario) if workers <= LARGEST else None
     if cluster is None:
-        found = [*_given(scenario.get("cluster", {}))]
+        notes = [*_given(scenario.get("cluster", {}))]
         names = set(_texts(scenario.get("cluster", {})))
     else:
-        found = [*_built(cluster), *_library(scenario)]
+        notes = [*_built(cluster), *_library(scenario)]
         names = {node.device.name for node in cluster.nodes}
-    found += _model(scenario.get("workload", {}).get("model"))
-    return list(dict.fromkeys(found)), [*_devices(names)]
+    notes += _model(scenario.get("workload", {}).get("model"))
+    return list(dict.fromkeys(notes)), [*_devices(names)]
 
 
 def _cluster(scenario: Mapping[str, Any]) -> ClusterModel | None:
@@ -78,7 +78,7 @@ def _cluster(scenario: Mapping[str, Any]) -> ClusterModel | None:
 
 def _built(cluster: ClusterModel) -> Iterator[Preset]:
     """Yields the links, the shape of the graph, devices, hosts and storage of a cluster."""
-    links = {one.link.name: (one.link, "each hop: ") for one in cluster.graph.connections}
+    links = {connection.link.name: (connection.link, "each hop: ") for connection in cluster.graph.connections}
     shared = [node.intra_node_link for node in cluster.nodes if len(set(node.seats)) < node.workers]
     links |= {link.name: (link, "") for link in shared}
     for name, (link, part) in links.items():
@@ -248,13 +248,7 @@ def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _compared(title: str, values: Mapping[str, Mapping[str, str]], *, folded: bool) -> list[Table]:
-    """Returns the facts that all runs have in common, and a table of those that differ.
-
-    Args:
-        title: what the facts are about.
-        values: facts of each run, by the name of the run.
-        folded: whether the tables are hidden until the reader opens them.
-    """
+    """Returns the facts that all runs have in common, and a table of those that differ."""
     if not values:
         return []
     names = dict.fromkeys(name for facts in values.values() for name in facts)

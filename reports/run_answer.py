@@ -147,7 +147,7 @@ def notes_of(runs: Sequence[Run]) -> Iterator[str]:
     from paceline.scenarios.resolution.fitted_ranges import describe_time
 
     both = len({run.kind for run in runs}) > 1
-    notes = [describe_time(one) for run in runs for one in run.machine.get("gradient_times", ())]
+    notes = [describe_time(times) for run in runs for times in run.machine.get("gradient_times", ())]
     if shares := {run.summary["prediction_interval"]["share"] for run in runs if "prediction_interval" in run.summary}:
         notes.append(f"a range below a time: {PERCENT.with_symbol(min(shares))} of similar predictions")
     notes += [text for run in runs for text in run.machine.get("warnings", ())]

@@ -92,7 +92,7 @@ def groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
 
 def broad_first(series: Sequence[Series]) -> list[Series]:
     """Returns series in the order in which thin lines lie on broad ones."""
-    return sorted(series, key=lambda one: one.style != "broad")
+    return sorted(series, key=lambda line: line.style != "broad")
 
 
 # --- what was learned ------------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def throughput_chart(runs: Sequence[Run]) -> Chart:
         ends = ([min(known)], [max(known)]) if whole and len(known) > 1 else (None, None)
         mean = fmean(known) if whole else None
         series.append(Series(x=[look["name"]], y=[mean], mark="bar", low=ends[0], high=ends[1], **look))
-    said = listed([f"{one.name} {THROUGHPUT.with_symbol(one.y[0])}" for one in series])
+    said = listed([f"{series.name} {THROUGHPUT.with_symbol(series.y[0])}" for series in series])
     return Chart(
         title="Throughput",
         words="Training samples per second of all workers together.",
@@ -331,7 +331,7 @@ def step_times_chart(simulated: Mapping[str, Mapping[str, Any]], measured: Mappi
         ]
         series.append(Series(side, list(summaries), list(map(number, values)), "bar", low=ends[0], high=ends[1]))
     if not any(isinstance(STEP_TIME.of(summary), Mapping) for summary in measured.values()):
-        series = [Series(one.name, one.x, one.y, "bar") for one in series]
+        series = [Series(series.name, series.x, series.y, "bar") for series in series]
     return Chart(
         title="Predicted and measured step times",
         words="With several seeds, lines at the bars are 95 % intervals of the means.",
@@ -381,7 +381,7 @@ def _by_method(runs: Sequence[Run], column: str, axis: Axis) -> dict[str, Plot]:
     whole = Plot(TIME, axis, drawn, colours=names)
     if len(runs) <= MOST_LINES:
         return {"": whole}
-    alone = {name: Plot(TIME, axis, [one for one in drawn if one.colour == name], colours=names) for name in names}
+    alone = {name: Plot(TIME, axis, [line for line in drawn if line.colour == name], colours=names) for name in names}
     return alone | {"all": whole}
 
 

@@ -63,10 +63,10 @@ class Runs(Result, list[Run]):
         Raises:
             InputError: there is no run of it.
         """
-        found = type(self)(run for run in self if run.algorithm == algorithm)
-        if not found:
+        selected = type(self)(run for run in self if run.algorithm == algorithm)
+        if not selected:
             raise InputError(f"algorithm: found {algorithm!r}, expected {one_of(self.algorithms)}")
-        return found
+        return selected
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Run: ...
@@ -77,8 +77,8 @@ class Runs(Result, list[Run]):
     def __getitem__(self, index: SupportsIndex | slice | str) -> Run | Self:
         if isinstance(index, str):
             return self.of(index)
-        found = super().__getitem__(index)
-        return type(self)(found) if isinstance(found, list) else found
+        item = super().__getitem__(index)
+        return type(self)(item) if isinstance(item, list) else item
 
     def frame(self, table: str = SUMMARY) -> pd.DataFrame:
         """Returns one row per run, or the rows of one table of all runs.

@@ -118,27 +118,27 @@ class Staleness:
 
 
 def answer_of_staleness(
-    found: Sequence[Staleness], *, layer: bool = False, over_time: bool = False, why: bool = False
+    runs: Sequence[Staleness], *, layer: bool = False, over_time: bool = False, why: bool = False
 ) -> Answer:
     """Returns the answer of `paceline staleness`.
 
     Args:
-        found: the staleness of each run.
+        runs: the staleness of each run.
         layer: whether each layer is shown.
         over_time: whether intervals of the run are shown.
         why: whether the effects of staleness are shown.
     """
     blocks: list[Block] = []
-    for one in found:
-        blocks += [Claim(f"{one.title}\n"), notions_table(one), ranks_table(one)]
-        blocks += [layers_table(one)] if layer else []
-        blocks += time_tables(one) if over_time else []
-        blocks += why_tables(one) if why else []
-        blocks.append(Claim(says(one)))
-    return Answer("Staleness", blocks, lambda: {"runs": [{**one.answer(), "says": says(one).strip()} for one in found]})
+    for run in runs:
+        blocks += [Claim(f"{run.title}\n"), notions_table(run), ranks_table(run)]
+        blocks += [layers_table(run)] if layer else []
+        blocks += time_tables(run) if over_time else []
+        blocks += why_tables(run) if why else []
+        blocks.append(Claim(says(run)))
+    return Answer("Staleness", blocks, lambda: {"runs": [{**run.answer(), "says": says(run).strip()} for run in runs]})
 
 
-def notions_table(found: Staleness) -> Table:
+def notions_table(staleness: Staleness) -> Table:
     """Returns a table with a line for each notion."""
     columns = [Column(name, UPDATES) for name in ("mean", "half are at least", "mean of ranks", "largest")]
     rows = [
@@ -149,29 +149,29 @@ def notions_table(found: Staleness) -> Table:
             notion.figures["mean_of_ranks"],
             notion.figures["max"],
         )
-        for name, notion in found.notions.items()
+        for name, notion in staleness.notions.items()
     ]
     return Table("all updates", [Column("notion"), *columns], rows)
 
 
-def ranks_table(found: Staleness) -> Table:
+def ranks_table(staleness: Staleness) -> Table:
     """Returns a line for each worker: mean and maximum of every notion, the age of gradients, and the step time."""
-    columns = [Column(f"{name}, {what}", UPDATES) for name in found.notions for what in ("mean", "largest")]
-    ranks = {name: {one["rank"]: one for one in notion.by_rank} for name, notion in found.notions.items()}
-    ages_s = {int(rank): age_s for rank, age_s in ages(found.run.tables.updates)["by_rank"]}
+    columns = [Column(f"{name}, {what}", UPDATES) for name in staleness.notions for what in ("mean", "largest")]
+    ranks = {name: {row["rank"]: row for row in notion.by_rank} for name, notion in staleness.notions.items()}
+    ages_s = {int(rank): age_s for rank, age_s in ages(staleness.run.tables.updates)["by_rank"]}
     all_ranks = sorted({rank for of_notion in ranks.values() for rank in of_notion})
-    means = {rank: one["mean"] for rank, one in ranks[found.own].items()}
+    means = {rank: row["mean"] for rank, row in ranks[staleness.own].items()}
     chosen = _chosen(all_ranks, lambda rank: means.get(rank, 0.0))
     title = "by rank" if len(chosen) == len(all_ranks) else f"by rank: the stalest and the freshest of {len(all_ranks)}"
     rows = []
     for rank in chosen:
         of_rank = [of_notion.get(rank) for of_notion in ranks.values()]
         cells = [
-            None if one is None else value
-            for one in of_rank
-            for value in ((one and (one["mean"], one["max"])) or (None, None))
+            None if row is None else value
+            for row in of_rank
+            for value in ((row and (row["mean"], row["max"])) or (None, None))
         ]
-        rows.append((rank, *cells, ages_s.get(rank), found.step_s.get(rank)))
+        rows.append((rank, *cells, ages_s.get(rank), staleness.step_s.get(rank)))
     return Table(title, [Column("rank", COUNT), *columns, AGE, Column.of(STEP_TIME)], rows)
 
 
@@ -182,41 +182,47 @@ def _chosen(ranks: Sequence[int], staleness: Callable[[int], float]) -> list[int
     return sorted([*ordered[: MOST_RANKS // 2], *ordered[-MOST_RANKS // 2 :]])
 
 
-def layers_table(found: Staleness) -> Table | Claim:
+def layers_table(staleness: Staleness) -> Table | Claim:
     """Returns a table with a line for each layer, or the reason why there is none."""
-    layers = layers_of(found.run)
+    layers = layers_of(staleness.run)
     if not layers:
-        name = found.run.algorithm
+        name = staleness.run.algorithm
         return Claim(f"{name} applies whole gradients: every layer is as stale as the update it is in.\n")
-    columns = [Column("layer"), Column("landed", COUNT), Column(found.own, UPDATES), Column("largest", UPDATES), AGE]
-    rows = [(one["layer"], one["count"], one["mean"], one["max"], one["age_s"]) for one in layers]
+    columns = [
+        Column("layer"),
+        Column("landed", COUNT),
+        Column(staleness.own, UPDATES),
+        Column("largest", UPDATES),
+        AGE,
+    ]
+    rows = [(layer["layer"], layer["count"], layer["mean"], layer["max"], layer["age_s"]) for layer in layers]
     return Table("by layer", columns, rows)
 
 
-def time_tables(found: Staleness) -> Iterator[Table | Claim]:
+def time_tables(staleness: Staleness) -> Iterator[Table | Claim]:
     """Yields a table for each notion, with a line for each interval of the run."""
     figures = {"mean": "mean", "p50": "half at most", "p95": "95 % at most", "max": "largest"}
     columns = [UP_TO, Column("counted", COUNT), *(Column(header, UPDATES) for header in figures.values())]
-    for name, notion in found.notions.items():
-        if (windows := notion.over_time(found.run.summary["wall_s"])) is None:
+    for name, notion in staleness.notions.items():
+        if (windows := notion.over_time(staleness.run.summary["wall_s"])) is None:
             said = "not available, because the run has only counts of it; records: full keeps all."
             yield Claim(f"{name} over time: {said}\n")
             continue
-        rows = [[one["to_s"], one["count"], *(dict(one)[figure] for figure in figures)] for one in windows]
+        rows = [[window["to_s"], window["count"], *(dict(window)[figure] for figure in figures)] for window in windows]
         yield Table(f"{name} over time", columns, rows)
 
 
-def why_tables(found: Staleness) -> Iterator[Table | Claim]:
+def why_tables(staleness: Staleness) -> Iterator[Table | Claim]:
     """Yields tables of staleness against change of loss: between evaluations and, if recorded, by update.
 
     At most `WINDOWS` evaluations are shown.
     """
-    tables, records = found.run.tables, records_of(found.run)
+    tables, records = staleness.run.tables, records_of(staleness.run)
     if records is not None and not records["updates_kept"]:
         said = "not available, because the run keeps no updates; use records: sampled or full."
         yield Claim(f"between evaluations: {said}\n")
     else:
-        yield _between_table(found)
+        yield _between_table(staleness)
     if len(tables.probes):
         width = -(-(int(tables.probes["staleness"].max()) + 1) // WINDOWS)
         rows: list[Row] = []
@@ -225,15 +231,15 @@ def why_tables(found: Staleness) -> Iterator[Table | Claim]:
             ends = (change[end] for end in ("mean", "low", "high"))
             rows.append((str(lag) if width == 1 else f"{lag}–{lag + width - 1}", probed["count"], *ends))
         columns = [
-            Column(found.own),
+            Column(staleness.own),
             Column("updates", COUNT),
             *(Column(end, PLAIN) for end in ("mean", "low", "high")),
         ]
         yield Table("by update: change of the loss held out", columns, rows)
     if len(tables.drift):
-        rows = [(one["staleness"], one["count"], one["mean"], one["max"]) for one in by_age(tables.drift)]
+        rows = [(age["staleness"], age["count"], age["mean"], age["max"]) for age in by_age(tables.drift)]
         columns = [
-            Column(found.own, UPDATES),
+            Column(staleness.own, UPDATES),
             Column("counted", COUNT),
             Column("mean", PLAIN),
             Column("largest", PLAIN),
@@ -241,17 +247,17 @@ def why_tables(found: Staleness) -> Iterator[Table | Claim]:
         yield Table("drift: distance from the mean of all workers", columns, rows)
 
 
-def _between_table(found: Staleness) -> Table:
-    tables = found.run.tables
+def _between_table(staleness: Staleness) -> Table:
+    tables = staleness.run.tables
     columns = [
-        UP_TO, Column("gradients", COUNT), Column(found.own, UPDATES), AGE, Column("change of the loss", PLAIN),
+        UP_TO, Column("gradients", COUNT), Column(staleness.own, UPDATES), AGE, Column("change of the loss", PLAIN),
         Column("change by gradient", PLAIN),
     ]  # fmt: skip
     last = len(tables.evaluations) - 1
     chosen = np.unique(np.linspace(0, last, min(last, WINDOWS) + 1).round().astype(int))
-    between = between_evaluations(tables.updates, tables.evaluations.iloc[chosen], update_weight(found.run))
+    between = between_evaluations(tables.updates, tables.evaluations.iloc[chosen], update_weight(staleness.run))
     keys = ("to_s", "gradients", "staleness", "age_s", "loss_change", "loss_change_per_gradient")
-    return Table("between evaluations", columns, [[dict(one)[key] for key in keys] for one in between])
+    return Table("between evaluations", columns, [[dict(row)[key] for key in keys] for row in between])
 
 
 MEAN_AND_LARGEST: tuple[Literal["mean", "max"], ...] = ("mean", "max")
@@ -266,82 +272,82 @@ def _change(value: float) -> str:
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
-def says(found: Staleness) -> str:
+def says(staleness: Staleness) -> str:
     """Describes the staleness in sentences."""
     return (
         " ".join(
             [
-                *_of_records(found),
-                *_of_all(found),
-                *_of_ranks(found),
-                *_of_clocks(found),
-                *_of_ages(found),
-                *_of_probes(found),
+                *_of_records(staleness),
+                *_of_all(staleness),
+                *_of_ranks(staleness),
+                *_of_clocks(staleness),
+                *_of_ages(staleness),
+                *_of_probes(staleness),
             ]
         )
         + "\n"
     )
 
 
-def _of_records(found: Staleness) -> Iterator[str]:
-    if (records := records_of(found.run)) is not None:
-        workers = int((found.run.tables.ranks["gradients"] > 0).sum())
+def _of_records(staleness: Staleness) -> Iterator[str]:
+    if (records := records_of(staleness.run)) is not None:
+        workers = int((staleness.run.tables.ranks["gradients"] > 0).sum())
         yield records_in_words(records, workers)
         if records["updates_kept"] < records["updates"] and records["updates_kept"]:
             yield "Ages and courses over time are estimated from the updates that were kept."
 
 
-def _of_all(found: Staleness) -> Iterator[str]:
-    own = found.notions[found.own].histogram
+def _of_all(staleness: Staleness) -> Iterator[str]:
+    own = staleness.notions[staleness.own].histogram
     if not own:
         yield "Nothing was applied."
         return
     low, high = own[0][0], own[-1][0]
     if low == high:
-        yield f"Every update has the same {found.own}, {high}."
+        yield f"Every update has the same {staleness.own}, {high}."
     else:
         half, twentieth = at_least(own, 0.5), at_least(own, 0.05)
         more = f", one in twenty of {twentieth} or more" if twentieth > half else ""
-        yield f"Half of the updates have a {found.own} of {half} or more{more}; the largest is {high}."
+        yield f"Half of the updates have a {staleness.own} of {half} or more{more}; the largest is {high}."
 
 
-def _of_ranks(found: Staleness) -> Iterator[str]:
+def _of_ranks(staleness: Staleness) -> Iterator[str]:
     """Yields which rank has the stalest gradients, if the ranks differ by more than a tenth."""
-    means = {one["rank"]: one["mean"] for one in found.notions[found.own].by_rank}
-    if len(means) < 2 or not means.keys() <= found.step_s.keys():
+    means = {row["rank"]: row["mean"] for row in staleness.notions[staleness.own].by_rank}
+    if len(means) < 2 or not means.keys() <= staleness.step_s.keys():
         return
     most, least = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
     if means[most] < 1 or means[most] < 1.1 * means[least]:
         return
-    times = found.step_s[most] / found.step_s[least]
+    times = staleness.step_s[most] / staleness.step_s[least]
     pace = f", {significant(times, 2)} times as slow as rank {least}," if times > 1.1 else ""
     yield f"Rank {most}{pace} sees {significant(means[most])} on average;"
     yield f"rank {least} sees {significant(means[least])}."
 
 
-def _of_clocks(found: Staleness) -> Iterator[str]:
-    for name, notion in found.notions.items():
-        if name != found.own:
+def _of_clocks(staleness: Staleness) -> Iterator[str]:
+    for name, notion in staleness.notions.items():
+        if name != staleness.own:
             ahead = significant(notion.figures["mean"] or 0.0)
             yield f"A worker that finishes a step is {ahead} ahead of the slowest on average,"
             yield f"{notion.figures['max']} at most."
 
 
-def _of_ages(found: Staleness) -> Iterator[str]:
-    age = ages(found.run.tables.updates)
+def _of_ages(staleness: Staleness) -> Iterator[str]:
+    age = ages(staleness.run.tables.updates)
     if age["mean_s"] is not None and age["p95_s"] is not None:
         mean = MILLISECONDS.with_symbol(age["mean_s"])
         yield f"When it was applied, a gradient had been begun {mean} before on average, 95 %"
         yield f"at most {MILLISECONDS.with_symbol(age['p95_s'])}."
 
 
-def _of_probes(found: Staleness) -> Iterator[str]:
-    line = slope(found.run.tables.probes)
+def _of_probes(staleness: Staleness) -> Iterator[str]:
+    line = slope(staleness.run.tables.probes)
     if line is None or line["low"] is None or line["high"] is None:
         return
-    probed = by_staleness(found.run.tables.probes)
-    count = sum(one["count"] for one in probed)
-    change = sum(one["count"] * one["loss_change"]["mean"] for one in probed) / count
+    probed = by_staleness(staleness.run.tables.probes)
+    count = sum(row["count"] for row in probed)
+    change = sum(row["count"] * row["loss_change"]["mean"] for row in probed) / count
     interval = f"{_change(line['mean'])} ({_change(line['low'])} to {_change(line['high'])})"
     yield f"By {count} probes, an update changes the loss by {_change(change)} on average, and each unit of"
     yield f"staleness adds {interval}" + (", which may be nothing." if line["low"] <= 0 <= line["high"] else ".")
@@ -391,27 +397,27 @@ def staleness_charts(kinds: Kinds) -> list[Chart]:
     return [*charts, course] if course is not None else charts
 
 
-def charts_of_runs(found: Sequence[Staleness]) -> list[Chart]:
+def charts_of_runs(runs: Sequence[Staleness]) -> list[Chart]:
     """Returns two charts for each run: the distribution of its method's own kind of staleness, and the course.
 
     Args:
-        found: the staleness of each run.
+        runs: the staleness of each run.
 
     Raises:
         InputError: there are too many runs for a picture, or a run has no updates because it is a summary.
     """
-    if len(found) > MOST_RUNS:
-        raise InputError(f"--out: found {len(found)} runs, expected at most {MOST_RUNS} in one figure")
+    if len(runs) > MOST_RUNS:
+        raise InputError(f"--out: found {len(runs)} runs, expected at most {MOST_RUNS} in one figure")
     charts = []
-    for one in found:
-        run = one.run
+    for staleness in runs:
+        run = staleness.run
         if (records := records_of(run)) is not None and records["kind"] == "summary":
             name = run.path or run.algorithm
             raise InputError(f"--out: {name} has only a summary, without updates; expected records: sampled or full")
         look: Look = {"name": run.algorithm, "colour": run.algorithm, "style": "solid"}
-        kinds = {one.own: [(look, one.notions[one.own], run.summary["wall_s"])]}
-        axis = Axis(one.own)
-        distribution = Plot(axis, Axis("share of updates", PERCENT), _distribution(kinds[one.own][0]))
+        kinds = {staleness.own: [(look, staleness.notions[staleness.own], run.summary["wall_s"])]}
+        axis = Axis(staleness.own)
+        distribution = Plot(axis, Axis("share of updates", PERCENT), _distribution(kinds[staleness.own][0]))
         charts.append(Chart(f"{run.algorithm}, seed {run.seed}", "", "", {"": distribution}))
         if (course := course_chart(kinds)) is not None:
             charts.append(replace(course, title="Mean, and dotted the 95th percentile"))
@@ -427,7 +433,9 @@ def course_chart(kinds: Kinds, alt: str = "", colours: Sequence[str] = ()) -> Ch
         colours: the colour keys of all charts beside it, in their order.
     """
     known = {
-        kind: series for kind, drawn in kinds.items() if (series := [one for one in drawn if one[1].series is not None])
+        kind: series
+        for kind, drawn in kinds.items()
+        if (series := [pair for pair in drawn if pair[1].series is not None])
     }
     if not known:
         return None
@@ -451,7 +459,7 @@ def _plots(
 ) -> dict[str, Plot]:
     colours = colours or _colours(kinds)
     return {
-        kind: Plot(x, y, [series for one in drawn for series in draw(one)], colours=colours)
+        kind: Plot(x, y, [series for run in drawn for series in draw(run)], colours=colours)
         for kind, drawn in kinds.items()
     }
 

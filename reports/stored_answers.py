@@ -33,21 +33,21 @@ def stored_answer(paths: Sequence[Path]) -> Answer:
     """
     if not paths:
         raise InputError(f"SOURCE: found none, {EXPECTED}")
-    found: list[tuple[Kind, Path]] = []
+    results: list[tuple[Kind, Path]] = []
     mistakes: list[str] = []
     for path in paths:
         try:
-            found += kinds_of(path)
+            results += kinds_of(path)
         except InputError as error:
             mistakes.append(str(error))
-    kinds: list[Kind] = list(dict.fromkeys(kind for kind, _ in found))
+    kinds: list[Kind] = list(dict.fromkeys(kind for kind, _ in results))
     if not mistakes and len(kinds) > 1:
         mistakes.append(f"found a mixture of {', '.join(kinds)}; expected results of one kind for a report")
-    if not mistakes and kinds[0] in ("comparison", "sweep", "plan") and len(found) > 1:
-        mistakes.append(f"found {len(found)} results of the kind {kinds[0]}, expected one for a report")
+    if not mistakes and kinds[0] in ("comparison", "sweep", "plan") and len(results) > 1:
+        mistakes.append(f"found {len(results)} results of the kind {kinds[0]}, expected one for a report")
     if mistakes:
         raise InputError("\n".join(mistakes))
-    return READERS[kinds[0]]([path for _, path in found])
+    return READERS[kinds[0]]([path for _, path in results])
 
 
 def kinds_of(path: Path) -> list[tuple[Kind, Path]]:
@@ -70,9 +70,9 @@ def kinds_of(path: Path) -> list[tuple[Kind, Path]]:
     for name, kind in FILES.items():
         if (path / name).is_file():
             return [(kind, path)]
-    if runs := sorted(one.parent for one in path.glob(f"*/{RUN_JSON}")):
+    if runs := sorted(file.parent for file in path.glob(f"*/{RUN_JSON}")):
         return [("runs", run) for run in runs]
-    if files := sorted(one for one in path.glob("*.json") if _is_check(one)):
+    if files := sorted(file for file in path.glob("*.json") if _is_check(file)):
         return [("check", file) for file in files]
     raise InputError(f"{path}: found a folder without results, {EXPECTED}")
 
@@ -88,10 +88,10 @@ def _is_check(path: Path) -> bool:
 
 
 def _document(path: Path, what: str) -> dict[str, Any]:
-    found = read_json(path, what)
-    if not isinstance(found, dict):
+    document = read_json(path, what)
+    if not isinstance(document, dict):
         raise InputError(f"{path}: found no JSON object, expected {what}")
-    return found
+    return document
 
 
 def _runs(folders: Sequence[Path]) -> Answer:
@@ -164,9 +164,14 @@ def _check(files: Sequence[Path]) -> Answer:
         if document.get("format") is not None or not {"guarantees", "results"} & set(document):
             places.append(file)
             continue
-        mine: Sequence[Mapping[str, Any]] = document.get("results", [document])
-        answers += [dict(one) for one in mine]
-        named = [one["counterexample"] for answer in mine for one in answer["guarantees"] if one["counterexample"]]
+        results: Sequence[Mapping[str, Any]] = document.get("results", [document])
+        answers += [dict(result) for result in results]
+        named = [
+            guarantee["counterexample"]
+            for answer in results
+            for guarantee in answer["guarantees"]
+            if guarantee["counterexample"]
+        ]
         places += [path if path.is_file() else file.parent / path.name for path in map(Path, named)]
     return answer_of_check(answers, [Told.of(load_counterexample(place)) for place in dict.fromkeys(places)])
 

@@ -78,18 +78,18 @@ def runs_list(runs: Sequence[StoredRun]) -> Table:
     return Table(f"{len(runs)} stored run{'s' * (len(runs) != 1)}", columns, rows)
 
 
-def answer_of_stored_runs(selected: Sequence[StoredRun], found: RunFolders) -> Answer:
+def answer_of_stored_runs(selected: Sequence[StoredRun], folders: RunFolders) -> Answer:
     """Returns the answer of `paceline runs`.
 
     Args:
         selected: the runs to list.
-        found: all runs, and the folders that are damaged.
+        folders: all runs, and the folders that are damaged.
     """
     document = {
         "runs": [run.document() for run in selected],
-        "damaged": [{"path": str(path), "reason": reason} for path, reason in found.damaged],
+        "damaged": [{"path": str(path), "reason": reason} for path, reason in folders.damaged],
     }
-    nothing = [] if found.runs else [Claim("no stored runs")]
+    nothing = [] if folders.runs else [Claim("no stored runs")]
     return Answer("Stored runs", [runs_list(selected)] if selected else nothing, lambda: document)
 
 
@@ -105,7 +105,9 @@ class RunComparison:
         """Returns the comparison for a JSON answer."""
         return {
             "runs": [str(run.path) for run in self.runs],
-            "figures": [{"name": one.title, "path": one.key, "values": values} for one, values in self.figures],
+            "figures": [
+                {"name": figure.title, "path": figure.key, "values": values} for figure, values in self.figures
+            ],
             "differences": [{"key": key, "values": values} for key, values in self.differences],
         }
 
@@ -125,10 +127,10 @@ def compare_runs(runs: Sequence[StoredRun]) -> RunComparison:
             "folders, or select them with --scenario, --algorithm, --seed, --kind or --where"
         )
     figures = []
-    for one in COMPARED:
-        values = [_number(one.of(run.summary)) for run in runs]
+    for figure in COMPARED:
+        values = [_number(figure.of(run.summary)) for run in runs]
         if any(value is not None for value in values):
-            figures.append((one, values))
+            figures.append((figure, values))
     return RunComparison(list(runs), figures, list(differences(runs)))
 
 
@@ -284,9 +286,9 @@ def rank_rows(run: Run) -> list[dict[str, Any]]:
             "rank": rank,
             "step_s": steps.get(rank),
             "staleness": staleness.get(rank),
-            **{name: one[name] / wall_s if wall_s else None for name in ACTIVITIES},
+            **{name: seconds[name] / wall_s if wall_s else None for name in ACTIVITIES},
         }
-        for rank, one in zip(ranks, spent, strict=True)
+        for rank, seconds in zip(ranks, spent, strict=True)
     ]
 
 
@@ -330,7 +332,7 @@ def files_table(stored: StoredRun) -> Table:
     """
     rows = []
     for path in sorted(stored.path.iterdir()):
-        inside = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
+        inside = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
         name = f"{path.name}/ ({len(inside)} files)" if path.is_dir() else path.name
-        rows.append((name, sum(one.stat().st_size for one in inside)))
+        rows.append((name, sum(file.stat().st_size for file in inside)))
     return Table("Files", [Column("name"), Column("size", BYTES, code="bytes")], rows)

@@ -120,7 +120,7 @@ def arranged(table: Table, width: int) -> tuple[int, list[tuple[list[int], list[
     parts: list[list[int]] = [list(keys)]
     for at in range(table.keys, len(natural)):
         row = [*parts[-1], at]
-        if sum(narrow[one] for one in row) + gap * (len(row) - 1) > width and len(parts[-1]) > len(keys):
+        if sum(narrow[key] for key in row) + gap * (len(row) - 1) > width and len(parts[-1]) > len(keys):
             parts.append([*keys, at])
         else:
             parts[-1].append(at)

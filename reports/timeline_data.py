@@ -73,7 +73,7 @@ class TimelineData:
             "wall_s": self.wall_s,
             "bins": int(self.shares.shape[2]),
             "shares": _encoded(self.shares),
-            "stretches": [list(one) for one in self.stretches],
+            "stretches": [list(stretch) for stretch in self.stretches],
             "words": self.words,
             "spans": {name: _encoded(self.spans[name].to_numpy()) for name in self.spans},
         }
@@ -150,13 +150,13 @@ def _words(run: Run, kept: int, ranks: int, inside: int, spans: int, bins: int) 
         )
     if (records := run.summary.get("records")) is not None:
         said.append(f"The run recorded the operations of {len(records['kept_ranks']):,} workers only.")
-    return " ".join(one for one in said if one)
+    return " ".join(part for part in said if part)
 
 
 def _shares(spans: pd.DataFrame, activities: int, rows: int, bins: int, wall_s: float) -> NDArray[np.uint8]:
     """Returns the percentage of each bin that each row spends with each activity."""
     edges = np.linspace(0.0, wall_s, bins + 1)
-    found = np.zeros((activities, rows, bins))
+    shares = np.zeros((activities, rows, bins))
     for key, part in spans.groupby(["row", "activity"], sort=False):
         row, activity = (int(str(number)) for number in key)
         start, end = part["start"].to_numpy(), (part["start"] + part["length"]).to_numpy()
@@ -164,8 +164,8 @@ def _shares(spans: pd.DataFrame, activities: int, rows: int, bins: int, wall_s: 
         start = np.maximum(start, earlier)  # overlaps count once
         ends = np.stack([start, np.maximum(end, start)], axis=1).ravel()
         busy = np.repeat(np.concatenate([[0.0], np.cumsum(ends[1::2] - ends[::2])]), 2)[1:-1]
-        found[activity, row] = np.diff(np.interp(edges, ends, busy)) / (wall_s / bins)
-    return (100 * found).round().clip(0, 100).astype(np.uint8)
+        shares[activity, row] = np.diff(np.interp(edges, ends, busy)) / (wall_s / bins)
+    return (100 * shares).round().clip(0, 100).astype(np.uint8)
 
 
 def _small(spans: pd.DataFrame) -> pd.DataFrame:

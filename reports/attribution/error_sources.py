@@ -326,22 +326,16 @@ def _phases(keys: Sequence[Key]) -> dict[Key, Phase]:
     by_rank: dict[int, list[Key]] = defaultdict(list)
     for key in keys:
         by_rank[key[0]].append(key)
-    found: dict[Key, Phase] = {}
+    phases: dict[Key, Phase] = {}
     for steps in by_rank.values():
         size = max(1, round(END_SHARE * len(steps)))
         for at, key in enumerate(steps):
-            found[key] = "first" if at < size else "last" if at >= len(steps) - size else "steady"
-    return found
+            phases[key] = "first" if at < size else "last" if at >= len(steps) - size else "steady"
+    return phases
 
 
 def _times(run: Run, intervals: Intervals, *, traced: bool) -> dict[Key, ExplainedStep]:
-    """Returns the divided time of each of these steps.
-
-    Args:
-        run: the run.
-        intervals: start and end of the steps.
-        traced: whether the waits of all runs can be followed; if not, those of none are, so that all are divided alike.
-    """
+    """Returns the divided time of each of these steps."""
     if not traced:
         timelines = Timelines(from_spans(run.tables))
     else:
@@ -458,11 +452,6 @@ def _explain(consequences: Sums, left_s: Mapping[TimeSource, float], explained: 
 
     Only the sum of all consequences is moved: if the slowest rank is another one than predicted, the others wait less
     for the one and more for the other.
-
-    Args:
-        consequences: the seconds of consequences.
-        left_s: the difference that each activity can still explain.
-        explained: receives the seconds.
     """
     rest_s = math.fsum(part.difference_s for part in consequences.values())
     largest = sorted(consequences, key=lambda source: (-abs(consequences[source].difference_s), source))
@@ -588,7 +577,7 @@ def _causes(
 def _cause(steps: Steps, name: str, part: StepPart, sources: Mapping[TimeSource, StepPart]) -> Cause:
     if name in CONSEQUENCES:
         return Cause(name, (), "in all steps", part, part)
-    parts = {source.rank: one for source, one in sources.items() if source.activity == name}
+    parts = {source.rank: part for source, part in sources.items() if source.activity == name}
     workers = {step.rank for step in steps}
     ranks = _responsible(parts, part)
     widespread = len(parts) > 1 and len(ranks) >= ALL_RANKS * len(workers | set(parts))
@@ -618,12 +607,7 @@ def _responsible(parts: Mapping[int, StepPart], whole: StepPart) -> list[int]:
 
 
 def _when(steps: Steps, seconds: Seconds) -> tuple[Steps, str]:
-    """Returns the steps that have most of the difference of an activity, and words for them.
-
-    Args:
-        steps: the steps that have the activity.
-        seconds: its seconds on one side of a step.
-    """
+    """Returns the steps that have most of the difference of an activity, and words for them."""
     whole = weighted(steps, seconds)
 
     def share(chosen: Steps) -> float:

@@ -72,15 +72,15 @@ def effects(
         length: the length of the runs with changes; None: that of the run. If they are shorter, they are compared with
             as short a run without changes.
     """
-    found, every, length = [], list(changes(run)), length or run.length
+    kinds, every, length = [], list(changes(run)), length or run.length
     network = None if run.plan.cluster.links_change else cluster_network(run.plan)
     unchanged_s = before_s if length == run.length else mean_step_s(run.plan, length, None, network)
     for number, (words, plan, timing) in enumerate(every):
         # a change that leaves links as they are uses the network of the run, and its choices, again
         step_s = mean_step_s(plan, length, timing, network if plan is run.plan else None)
-        found.append(Effect(words, before_s * (step_s / unchanged_s), before_s))
+        kinds.append(Effect(words, before_s * (step_s / unchanged_s), before_s))
         progress((number + 1) / len(every))
-    return sorted(found, key=lambda effect: -effect.saved)
+    return sorted(kinds, key=lambda effect: -effect.saved)
 
 
 def shorter(run: RecordedRun) -> Length:
@@ -100,7 +100,7 @@ def changes(run: RecordedRun) -> Iterator[WhatIf]:
     yield WhatIf("devices twice as fast", plan, RecordedTiming(plan, compute=lambda _: 0.5))
     devices = list(dict.fromkeys(device for device, _ in plan.gradients))
     gained = {
-        (device, batch): min(one.compute_s(batch) for one in devices) / own_s
+        (device, batch): min(device.compute_s(batch) for device in devices) / own_s
         for device, batch in plan.gradients
         if (own_s := device.compute_s(batch)) > 0
     }
@@ -167,7 +167,8 @@ def scaled(link: LinkModel, *, bandwidth: float = 1.0, latency: float = 1.0) -> 
     (2300000000.0, 2.5e-06)
     """
     pieces = tuple(
-        replace(one, latency_s=latency * one.latency_s, bytes_per_s=bandwidth * one.bytes_per_s) for one in link.pieces
+        replace(piece, latency_s=latency * piece.latency_s, bytes_per_s=bandwidth * piece.bytes_per_s)
+        for piece in link.pieces
     )
     download = link.download_bytes_per_s
     return replace(
@@ -184,12 +185,12 @@ def scaled(link: LinkModel, *, bandwidth: float = 1.0, latency: float = 1.0) -> 
 def _quicker(storage: StorageModel) -> StorageModel:
     """Returns the storage with twice the bandwidths and half the latency."""
     limits = storage.one_bytes_per_s, storage.client_bytes_per_s
-    one, client = (None if limit is None else 2 * limit for limit in limits)
+    server, client = (None if limit is None else 2 * limit for limit in limits)
     return replace(
         storage,
         latency_s=storage.latency_s / 2,
         bytes_per_s=2 * storage.bytes_per_s,
-        one_bytes_per_s=one,
+        one_bytes_per_s=server,
         client_bytes_per_s=client,
     )
 
@@ -206,8 +207,8 @@ def is_inside(cluster: ClusterModel, connection: Connection) -> bool:
     if len(cluster.nodes) == 1:
         return True
     hosts = {vertex.name: vertex.host for vertex in cluster.graph.vertices if vertex.name in connection.ends}
-    one, other = (hosts[end] for end in connection.ends)
-    return one is not None and one == other
+    end_host, other = (hosts[end] for end in connection.ends)
+    return end_host is not None and end_host == other
 
 
 def _relinked(
@@ -215,10 +216,10 @@ def _relinked(
 ) -> ClusterModel:
     """Returns the cluster with other values of the links inside nodes, or of those between them."""
     connections = tuple(
-        replace(one, link=scaled(one.link, bandwidth=bandwidth, latency=latency))
-        if is_inside(cluster, one) == inside
-        else one
-        for one in cluster.graph.connections
+        replace(connection, link=scaled(connection.link, bandwidth=bandwidth, latency=latency))
+        if is_inside(cluster, connection) == inside
+        else connection
+        for connection in cluster.graph.connections
     )
     changed = replace(cluster, graph=replace(cluster.graph, connections=connections))
     if not inside:
@@ -252,8 +253,8 @@ by more than 2 %.'
     if not ordered or ordered[0].saved < LEAST:
         return f"No change that was tried shortens a step of {name} ({shown(before_s)}) by {100 * LEAST:g} % or more."
     best = ordered[0]
-    ties = [one for one in ordered if best.saved - one.saved < LEAST]
-    words = " or ".join(one.words for one in ties)
+    ties = [change for change in ordered if best.saved - change.saved < LEAST]
+    words = " or ".join(tie.words for tie in ties)
     each = " (each about the same)" if len(ties) > 1 else ""
     saved = f"from {shown(before_s)} to {shown(best.step_s)} (−{_percent(best.saved)} %)"
     rest = ordered[len(ties) :]
@@ -314,21 +315,21 @@ def explain(scenario: Scenario, *, steps: int | None = None, progress: Report | 
 
     >>> from paceline import load
     >>> quick = load("quickstart", ["cluster.step_time.sigma=1e-6"], algorithms=["sync-sgd"])
-    >>> (found,) = explain(quick, steps=4)
-    >>> found.conclusion
+    >>> (explanation,) = explain(quick, steps=4)
+    >>> explanation.conclusion
     'Devices twice as fast or every device as fast as the fastest (each about the same) would shorten a step of \
 sync-sgd from 40.1 ms to 20.1 ms (−50 %); nothing else by 0.5 % or more.'
     """
     plans = timing_only(scenario).plans()
-    found = []
+    changes = []
     for number, plan in enumerate(plans):
 
         def tick(done: float, number: int = number, name: str = plan.name) -> None:
             if progress is not None:
                 progress(name, (number + done) / len(plans))
 
-        found.append(_explained(plan, steps, tick))
-    return found
+        changes.append(_explained(plan, steps, tick))
+    return changes
 
 
 def timing_only(scenario: Scenario) -> Scenario:
@@ -377,29 +378,34 @@ def _after_deaths(plan: Plan, length: Length, before_s: float) -> list[str]:
     return [f"{begun}; with the others, a step takes {seconds(breakdown(after)[0])} (with all, {seconds(before_s)})"]
 
 
-def answer_of_explanations(scenario: str, found: Sequence[Explanation]) -> Answer:
+def answer_of_explanations(scenario: str, explanations: Sequence[Explanation]) -> Answer:
     """Returns the answer of `paceline explain`.
 
     Args:
         scenario: the name of the scenario.
-        found: what was found of each algorithm.
+        explanations: what was found of each algorithm.
     """
     return Answer(
         title=f"{scenario}: where the time of a step goes",
-        blocks=[block for one in found for block in blocks(one)],
-        data=lambda: {"scenario": scenario, "algorithms": [one.record() for one in found]},
-        notes=[note for one in found for note in one.notes],
+        blocks=[block for explanation in explanations for block in blocks(explanation)],
+        data=lambda: {"scenario": scenario, "algorithms": [explanation.record() for explanation in explanations]},
+        notes=[note for explanation in explanations for note in explanation.notes],
     )
 
 
-def blocks(found: Explanation) -> list[Block]:
+def blocks(explanation: Explanation) -> list[Block]:
     """Returns the tables of one algorithm, and its conclusion."""
-    return [breakdown_table(found), Claim(formula_list(found)), what_if_table(found), Claim(found.conclusion + "\n")]
+    return [
+        breakdown_table(explanation),
+        Claim(formula_list(explanation)),
+        what_if_table(explanation),
+        Claim(explanation.conclusion + "\n"),
+    ]
 
 
-def breakdown_table(found: Explanation) -> Table:
+def breakdown_table(explanation: Explanation) -> Table:
     """Returns the parts of the mean step time, with a sum for each group."""
-    step = STEP_TIME.with_symbol(found.step_s)
+    step = STEP_TIME.with_symbol(explanation.step_s)
     columns = [
         Column("part"), Column("time", MILLISECONDS, code="seconds"), Column("", Unit("%"), code="percent"),
         Column("hidden", MILLISECONDS, code="hidden_s"),
@@ -407,11 +413,11 @@ def breakdown_table(found: Explanation) -> Table:
     rows: list[tuple[str, float, float, Any]] = []
     sums = []
     for group in GROUPS:
-        if parts := [row for row in found.rows if row.group == group]:
+        if parts := [row for row in explanation.rows if row.group == group]:
             sums.append(len(rows))
             rows.append(_cells(group, parts))
-            rows += [_cells(f"  {mark(found, row)} {row.name}", [row]) for row in parts]
-    title = f"{found.name}: a step takes {step}, the mean of {found.steps} steps of all workers"
+            rows += [_cells(f"  {mark(explanation, row)} {row.name}", [row]) for row in parts]
+    title = f"{explanation.name}: a step takes {step}, the mean of {explanation.steps} steps of all workers"
     return Table(title, columns, rows, tones=dict.fromkeys(sums, "strong"))
 
 
@@ -421,21 +427,21 @@ def _cells(name: str, rows: Sequence[ExplainedRow]) -> tuple[str, float, float, 
     return name, sum(row.seconds for row in rows), sum(row.percent for row in rows), hidden_s or Cell("")
 
 
-def mark(found: Explanation, row: ExplainedRow) -> str:
+def mark(explanation: Explanation, row: ExplainedRow) -> str:
     """Returns the number of a row, by which the list of formulas refers to it.
 
     Args:
-        found: the explanation.
+        explanation: the explanation.
         row: one of its rows.
     """
-    return f"[{found.rows.index(row) + 1}]"
+    return f"[{explanation.rows.index(row) + 1}]"
 
 
-def formula_list(found: Explanation) -> str:
+def formula_list(explanation: Explanation) -> str:
     """Returns the formula of each row, and the provenance of the values, each once."""
     lines, sources = [], dict[str, list[int]]()
-    for number, row in enumerate(found.rows, 1):
-        lines.append(f"{mark(found, row)} {row.formula}")
+    for number, row in enumerate(explanation.rows, 1):
+        lines.append(f"{mark(explanation, row)} {row.formula}")
         if row.provenance:
             sources.setdefault(row.provenance, []).append(number)
     lines += ["", "Values:"]
@@ -443,7 +449,7 @@ def formula_list(found: Explanation) -> str:
     return "\n".join([*lines, ""])
 
 
-def what_if_table(found: Explanation) -> Table:
+def what_if_table(explanation: Explanation) -> Table:
     """Returns the effects of changes, largest first."""
     columns = [Column("change"), Column.of(STEP_TIME), Column("difference", signed=True)]
     rows = [
@@ -452,6 +458,6 @@ def what_if_table(found: Explanation) -> Table:
             effect.step_s,
             Cell(-effect.saved, words=f"under {100 * LEAST:g}" if abs(effect.saved) < LEAST else ""),
         )
-        for effect in found.effects
+        for effect in explanation.effects
     ]
-    return Table(f"{found.name}: one change at a time", columns, rows)
+    return Table(f"{explanation.name}: one change at a time", columns, rows)

@@ -67,9 +67,9 @@ class RouteFormulas:
     def __init__(self, run: RecordedRun) -> None:
         self._cluster, self._fabric = run.plan.cluster, run.network.fabric
         self._links: dict[str, LinkModel] = {}
-        for one in self._cluster.graph.striped().connections:
-            for ends in (one.ends, one.ends[::-1]):
-                self._links[port(*ends)] = one.link
+        for connection in self._cluster.graph.striped().connections:
+            for ends in (connection.ends, connection.ends[::-1]):
+                self._links[port(*ends)] = connection.link
 
     def between(self, source: Rank, to: Rank, nbytes: float, plan: CollectivePlan | None = None) -> RouteFormula:
         """Returns the route of a message.
@@ -126,7 +126,7 @@ class RouteFormulas:
             return None
         ends = (socket, self._cluster.vertex_of(rank)) if to_device else (self._cluster.vertex_of(rank), socket)
         path = self._fabric.between(*ends)
-        slowest = min(path.ports, key=lambda one: self._fabric.capacity[one])
+        slowest = min(path.ports, key=lambda port: self._fabric.capacity[port])
         rate = min(self._fabric.capacity[slowest], path.limit_bytes_per_s)
         return RouteFormula(path.latency_s, rate, self._links[slowest])
 
@@ -240,36 +240,36 @@ def collective_words(
         routes: its routes.
         group: collectives of one kind, size and number of members, at least one.
     """
-    one, (members, _) = group[0], Counter(item.group for item in group).most_common(1)[0]
+    first, (members, _) = group[0], Counter(item.group for item in group).most_common(1)[0]
     mean_s = sum(item.end_s - item.begin_s for item in group) / len(group)
     tuner = run.network.tuner
-    plan = tuner.plan(one.kind, members, one.nbytes, one.root)  # type: ignore[arg-type]
-    choice = tuner.choices[one.kind, members, one.nbytes]  # type: ignore[index]
+    plan = tuner.plan(first.kind, members, first.nbytes, first.root)  # type: ignore[arg-type]
+    choice = tuner.choices[first.kind, members, first.nbytes]  # type: ignore[index]
     name = choice.algorithm if choice.protocol is None else f"{choice.algorithm} by {choice.protocol}"
-    label, p = f"{name} {KINDS.get(one.kind, one.kind)}", len(members)
+    label, p = f"{name} {KINDS.get(first.kind, first.kind)}", len(members)
     if not plan.pattern.parts:
         return name, f"{label}: one member, nothing to send", ""
     form: Form | None
     if choice.algorithm == "shared-memory" and routes.in_memory(members):
         route, provenance = routes.memory(members, plan)
-        form = _memory_form(one.kind, p, one.nbytes)
+        form = _memory_form(first.kind, p, first.nbytes)
     else:
         pairs = list(zip(members, (*members.ranks[1:], members.ranks[0]), strict=True))
-        every = [routes.between(source, to, one.nbytes / p, plan) for source, to in pairs]
-        route = max(every, key=lambda one_route: one_route.message_s(one.nbytes / p))
+        every = [routes.between(source, to, first.nbytes / p, plan) for source, to in pairs]
+        route = max(every, key=lambda one_route: one_route.message_s(first.nbytes / p))
         provenance = route.provenance if choice.protocol is None else f"{route.provenance}; protocols of the library"
-        form = _forms(one.kind, choice.algorithm, p)
+        form = _forms(first.kind, choice.algorithm, p)
     alone = float(max(alone_s(plan, run.network.fabric)))
     same = abs(alone - mean_s) <= SAME * mean_s
     simulated = seconds(mean_s) if same else f"{seconds(mean_s)} simulated with contention, {seconds(alone)} alone"
     if form is None:
         return name, f"{label}: {simulated}, simulated message by message; no closed form", provenance
     text, summed, value = form
-    closed = value(p, one.nbytes, route.latency_s, 1 / route.bytes_per_s, plan.reduce_s_per_byte) + plan.base_s
-    put_in = text.replace("n / B", f"{size(one.nbytes)} / {size(route.bytes_per_s)}/s")
+    closed = value(p, first.nbytes, route.latency_s, 1 / route.bytes_per_s, plan.reduce_s_per_byte) + plan.base_s
+    put_in = text.replace("n / B", f"{size(first.nbytes)} / {size(route.bytes_per_s)}/s")
     put_in = put_in.replace("α", seconds(route.latency_s))
     if plan.reduce_s_per_byte and summed:
-        put_in += f" + {summed.replace('n', size(one.nbytes))} / {size(1 / plan.reduce_s_per_byte)}/s to add"
+        put_in += f" + {summed.replace('n', size(first.nbytes))} / {size(1 / plan.reduce_s_per_byte)}/s to add"
     put_in += f" + {seconds(plan.base_s)} to start" if plan.base_s else ""
     if same and abs(closed - mean_s) <= SAME * mean_s:
         return name, f"{label}: {put_in} = {seconds(closed)}", provenance

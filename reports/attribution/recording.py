@@ -123,16 +123,16 @@ class RecordedNetwork(ClusterNetwork):
         kind, root = type(op).__name__, getattr(op, "root", None)
         place = 0 if root is None else op.group.ranks.index(root)
         size = 0 if isinstance(op, Barrier) else nbytes
-        one = PerformedCollective(kind, op.group, size, place, self._env.now, self._env.now)
+        performed = PerformedCollective(kind, op.group, size, place, self._env.now, self._env.now)
         before = self._ends.get((op.group, stream))
-        self._ends[op.group, stream] = one
-        self.performed[f"{kind} {op.key} over {op.group}{stream}"].append(one)
+        self._ends[op.group, stream] = performed
+        self.performed[f"{kind} {op.key} over {op.group}{stream}"].append(performed)
         done = super().collective(op, nbytes, stream)
 
         def ended(_: simpy.Event) -> None:
-            one.end_s = self._env.now
+            performed.end_s = self._env.now
             if before is not None:
-                one.begin_s = max(one.begin_s, before.end_s)
+                performed.begin_s = max(performed.begin_s, before.end_s)
 
         upon(done, ended)
         return done
@@ -240,22 +240,22 @@ class AttributedSteps:
 
 def attribute(run: RecordedRun) -> AttributedSteps:
     """Divides the windows of all workers of a run among causes."""
-    found, details = AttributedSteps(), Details(run)
+    attributed, details = AttributedSteps(), Details(run)
     for rank, window in windows(run).items():
-        found.steps += window.steps
-        found.whole_s += window.end_s - window.start_s
+        attributed.steps += window.steps
+        attributed.whole_s += window.end_s - window.start_s
         pieces = list(details.timelines.during(rank, window.start_s, window.end_s))
         for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
             for start_s, end_s, cause in details.causes(piece, following):
-                found.exposed_s[cause] += end_s - start_s
+                attributed.exposed_s[cause] += end_s - start_s
         hidden: dict[WaitCause, list[Interval]] = defaultdict(list)
         for piece in details.timelines.hidden(rank, window.start_s, window.end_s):
             for start_s, end_s, cause in details.causes(piece):
                 if cause.group in TRANSFERS:
                     hidden[cause].append((start_s, end_s))
         for cause, intervals in hidden.items():
-            found.hidden_s[cause] += covered_s(intervals)
-    return found
+            attributed.hidden_s[cause] += covered_s(intervals)
+    return attributed
 
 
 def covered_s(intervals: Iterable[Interval]) -> float:

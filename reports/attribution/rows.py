@@ -94,12 +94,12 @@ def breakdown(run: RecordedRun) -> tuple[float, list[ExplainedRow]]:
     >>> round(step_s, 5), [row.name for row in rows if row.percent > 5]
     (0.04006, ['hidden', 'output', 'slowest member of the all-reduce'])
     """
-    found = attribute(run)
-    if not found.steps:
+    attributed = attribute(run)
+    if not attributed.steps:
         raise RunFailed(f"{run.plan.name}: no worker began two gradients, so there is no step to explain")
-    rows = [row for row in ExplainedRows(run, found).all() if row.seconds > NOTHING_S or row.hidden_s > NOTHING_S]
+    rows = [row for row in ExplainedRows(run, attributed).all() if row.seconds > NOTHING_S or row.hidden_s > NOTHING_S]
     grouped = itertools.chain.from_iterable(_shortened([row for row in rows if row.group == name]) for name in GROUPS)
-    step_s = found.whole_s / found.steps
+    step_s = attributed.whole_s / attributed.steps
     return step_s, [replace(row, percent=100 * row.seconds / step_s) for row in grouped]
 
 
@@ -126,13 +126,13 @@ class ExplainedRows:
 
     Args:
         run: a short run.
-        found: the seconds of its windows by cause.
+        attributed: the seconds of its windows by cause.
     """
 
-    def __init__(self, run: RecordedRun, found: AttributedSteps) -> None:
-        self._run, self._routes, self._windows, self._steps = run, RouteFormulas(run), windows(run), found.steps
-        self._exposed = {cause: value / found.steps for cause, value in found.exposed_s.items()}
-        self._hidden = {cause: value / found.steps for cause, value in found.hidden_s.items()}
+    def __init__(self, run: RecordedRun, attributed: AttributedSteps) -> None:
+        self._run, self._routes, self._windows, self._steps = run, RouteFormulas(run), windows(run), attributed.steps
+        self._exposed = {cause: value / attributed.steps for cause, value in attributed.exposed_s.items()}
+        self._hidden = {cause: value / attributed.steps for cause, value in attributed.hidden_s.items()}
 
     def all(self) -> Iterator[ExplainedRow]:
         """Yields all rows, in any order."""
@@ -155,11 +155,7 @@ class ExplainedRows:
     # --- gradients
 
     def _gradient(self, mean_s: float) -> Iterator[ExplainedRow]:
-        """Yields the parts of a gradient: by kinds of layers if all devices are of the catalogue, else by layers.
-
-        Args:
-            mean_s: the mean time of a gradient in a step, with what communication takes from it.
-        """
+        """Yields the parts of a gradient: by kinds of layers if all devices are of the catalogue, else by layers."""
         run = self._run
         if (lost := self._lost_share()) > 0:
             yield self._interference(lost * mean_s)
@@ -205,13 +201,13 @@ class ExplainedRows:
             for part in curve.by_kind(batch):
                 parts.setdefault(part.kind, []).append((part.seconds, part.amount, part.hidden_s))
         total_s = sum(value for values in parts.values() for value, _, _ in values)
-        found = []
+        rows = []
         for kind, values in sorted(parts.items(), key=lambda entry: -sum(value for value, _, _ in entry[1])):
             share = sum(value for value, _, _ in values) / total_s
             own_s, amount, hidden_s = (sum(column) / len(values) for column in zip(*values, strict=True))
             formula = f"{kind_formula(kind, own_s, amount, hidden_s)}: {significant(100 * share)} % of {words}"
-            found.append((KIND_NAMES[kind], share, formula))
-        return found
+            rows.append((KIND_NAMES[kind], share, formula))
+        return rows
 
     def _by_layer(self, words: str) -> tuple[list[Part], str]:
         """Returns the layers, and how their shares were found."""
@@ -301,9 +297,9 @@ class ExplainedRows:
         return or_simulated(f"{words} = {seconds(alone_s)}", alone_s, mean_s)
 
     def _copy_route(self, span: Span) -> RouteFormula:
-        found = self._routes.of_copy(span.rank, to_device=span.lane == COPY_TO_DEVICE)
-        assert found is not None, "a rank that copies has a host"
-        return found
+        route = self._routes.of_copy(span.rank, to_device=span.lane == COPY_TO_DEVICE)
+        assert route is not None, "a rank that copies has a host"
+        return route
 
     def _copy_provenance(self, copies: list[Span], what: str) -> str:
         links = joined(self._copy_route(span).provenance for span in copies)

@@ -129,7 +129,7 @@ def from_trace(trace: Trace, waits: Mapping[int, RankWait] | None = None) -> lis
     0 collective 1.0 4.0 1
     1 collective 4.0 4.0 None
     """
-    found = []
+    stretches = []
     waits = waits_of(trace) if waits is None else waits
     for number, span in enumerate(trace.spans):
         if span.activity not in RECORDED or span.end_s <= span.start_s:
@@ -138,8 +138,8 @@ def from_trace(trace: Trace, waits: Mapping[int, RankWait] | None = None) -> lis
         ready_s = min(max(until_s, span.start_s), span.end_s)
         waits_for = source if ready_s > span.start_s else None
         name = RECORDED[span.activity]
-        found.append(RankActivity(span.rank, span.lane, name, span.start_s, ready_s, span.end_s, waits_for, number))
-    return found
+        stretches.append(RankActivity(span.rank, span.lane, name, span.start_s, ready_s, span.end_s, waits_for, number))
+    return stretches
 
 
 def is_divided(tables: Tables) -> bool:
@@ -274,10 +274,10 @@ class Timelines:
             start_s: the start of the interval.
             end_s: its end.
         """
-        found: defaultdict[str, float] = defaultdict(float)
+        totals: defaultdict[str, float] = defaultdict(float)
         for piece in self.during(rank, start_s, end_s):
-            found[self._name(rank, piece.activity)] += piece.end_s - piece.start_s
-        return dict(found)
+            totals[self._name(rank, piece.activity)] += piece.end_s - piece.start_s
+        return dict(totals)
 
     def whole(self, rank: int, start_s: float, end_s: float) -> dict[str, float]:
         """Returns the seconds of a rank's activities in an interval, also while they overlap with others.
@@ -402,10 +402,6 @@ def _parts(activity: RankActivity, begun: Sequence[float]) -> Iterator[TimelineP
     """Yields the wait and the rest of an activity, from when the program may begin to wait for it.
 
     The program waits for communication that it started only after its last own activity before the end has begun.
-
-    Args:
-        activity: the activity.
-        begun: when the program's own activities begin, sorted.
     """
     lane, name, from_s, ready_s, end_s, waits_for, span = activity[1:]
     if lane != "main" and name not in BUSY and (at := bisect_left(begun, end_s)):

@@ -175,14 +175,14 @@ def compare_hosts(
     if scenario.cluster.machine is None:
         asked = dry_run(plans, by_hosts=_several(plans, world))
         numbers = itertools.count(1)
-        found, verdict = least_disturbed(
+        calibration, verdict = least_disturbed(
             lambda: probe_hosts(
                 scenario, asked, world, progress=stage("probing the hosts"), name=f"probes {next(numbers)}"
             ),
             load=lambda number: HostLoads(world, f"probe {number}"),
             decide=Runner(world, name="probe again").decide,
         )
-        costs = None if found is None else found.judged(verdict)
+        costs = None if calibration is None else calibration.judged(verdict)
     predicted: list[Prediction] = []
     if costs is not None and world.leads:
         predicted.append(predict(scenario, costs, stage=stage, keep=keep))
@@ -210,9 +210,9 @@ def _calibrated(scenario: Scenario, plans: Sequence[Plan], world: World) -> Meas
     machine = load_machine(scenario.cluster.machine)
     if _several(plans, world):
         return these_hosts(machine, scenario)
-    found = this_host(machine, scenario)
-    assert found.emulation is None, "runs of joined processes have no emulated network"
-    return found
+    host = this_host(machine, scenario)
+    assert host.emulation is None, "runs of joined processes have no emulated network"
+    return host
 
 
 def _several(plans: Sequence[Plan], world: World) -> bool:
@@ -263,18 +263,20 @@ def compare_measured(
         InputError: a folder holds no complete measured run, the runs have different scenarios, or the machine does not
             fit them; all mistakes are reported.
     """
-    found = measured_runs(folders, machine)
+    runs = measured_runs(folders, machine)
     predicted: dict[tuple[str, int], Prediction] = {}
-    for one in found:
-        if (key := (one.run.algorithm, one.run.seed)) not in predicted:
-            predicted[key] = _named(predict(one.scenario, one.costs, stage=stage), one.run.algorithm, keep)
-    each = [predicted[one.run.algorithm, one.run.seed] for one in found]
+    for measured in runs:
+        if (key := (measured.run.algorithm, measured.run.seed)) not in predicted:
+            predicted[key] = _named(
+                predict(measured.scenario, measured.costs, stage=stage), measured.run.algorithm, keep
+            )
+    each = [predicted[measured.run.algorithm, measured.run.seed] for measured in runs]
     return assemble(
-        found[0].run.name,
-        simulated=[run for one in each for run in one.simulated],
-        measured=[one.run for one in found],
-        wrong={model: [run for one in each for run in one.wrong[model]] for model in WRONG_MODELS},
-        other_load=fmean(one.run.machine.get("other_load", 0.0) for one in found),
+        runs[0].run.name,
+        simulated=[run for prediction in each for run in prediction.simulated],
+        measured=[measured.run for measured in runs],
+        wrong={model: [run for prediction in each for run in prediction.wrong[model]] for model in WRONG_MODELS},
+        other_load=fmean(measured.run.machine.get("other_load", 0.0) for measured in runs),
         predicts="calibrated machine",
     )
 
@@ -289,19 +291,19 @@ def measured_runs(folders: Sequence[Path], machine: MachinePart) -> list[Measure
     Raises:
         InputError: as for `compare_measured`.
     """
-    found: list[MeasuredRun] = []
+    runs: list[MeasuredRun] = []
     mistakes: dict[str, None] = {}
     for folder in folders:
         try:
-            found.append(_read(folder, machine))
+            runs.append(_read(folder, machine))
         except InputError as error:
             mistakes |= dict.fromkeys(f"--measured {folder}: {line}" for line in str(error).splitlines())
-    for other in found[1:]:
-        for line in differences(other.run.scenario, found[0].run.scenario):
-            mistakes[f"--measured {other.run.path}: {line} as in {found[0].run.path}"] = None
+    for other in runs[1:]:
+        for line in differences(other.run.scenario, runs[0].run.scenario):
+            mistakes[f"--measured {other.run.path}: {line} as in {runs[0].run.path}"] = None
     if mistakes:
         raise InputError("\n".join(mistakes))
-    return found
+    return runs
 
 
 def _read(folder: Path, machine: MachinePart) -> MeasuredRun:
@@ -320,21 +322,21 @@ def _read(folder: Path, machine: MachinePart) -> MeasuredRun:
     return MeasuredRun(run, scenario, hosts_like(machine, scenario) if several else here)
 
 
-def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+def differences(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
     """Returns the sections in which the scenarios of two runs differ, besides the algorithm and the seed.
 
     Args:
-        found: the scenario of a run.
+        actual: the scenario of a run.
         expected: that of another one.
 
     >>> differences({"seed": 2, "stop": {"epochs": 3}}, {"seed": 1, "stop": {"epochs": 2}})
     ["stop: found {'epochs': 3}, expected {'epochs': 2}"]
     """
-    keys = [key for key in dict.fromkeys([*expected, *found]) if key not in OWN_KEYS]
+    keys = [key for key in dict.fromkeys([*expected, *actual]) if key not in OWN_KEYS]
     return [
-        f"{key}: found {found.get(key)!r}, expected {expected.get(key)!r}"
+        f"{key}: found {actual.get(key)!r}, expected {expected.get(key)!r}"
         for key in keys
-        if found.get(key) != expected.get(key)
+        if actual.get(key) != expected.get(key)
     ]
 
 
@@ -361,7 +363,7 @@ def unlike(run: Run, machine: MachinePart) -> list[str]:
         ("number of cores", run.machine.get("cores"), machine.cores),
     )
     return [
-        f"note: the {what} of the measured run is {theirs}, that of the machine file {ours}"
-        for what, theirs, ours in pairs
-        if theirs is not None and ours and theirs != ours
+        f"note: the {what} of the measured run is {other}, that of the machine file {ours}"
+        for what, other, ours in pairs
+        if other is not None and ours and other != ours
     ]

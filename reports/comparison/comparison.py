@@ -54,8 +54,8 @@ class ComparedLine:
         }
 
     def _explanation(self) -> dict[str, Any] | None:
-        found = self.error_sources
-        return None if found is None else {**found.record(), "words": describe_error(self.name, found)}
+        sources = self.error_sources
+        return None if sources is None else {**sources.record(), "words": describe_error(self.name, sources)}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

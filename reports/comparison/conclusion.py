@@ -77,12 +77,12 @@ def _soonest(comparison: ComparisonResult) -> str:
     if not predicted or not measured:
         sides = "in no measured run" if predicted else "in no simulated run" if measured else "by no algorithm"
         return f"{goal} was reached {sides}."
-    expected, found = (leaders(side, aim.figure) for side in (predicted, measured))
-    first, best = expected.first[0], found.first[0]
-    unsure = _unsure(aim, expected, predicted, "simulated") + _unsure(aim, found, measured, "measured")
-    names, equally = listed(found.first), f", {SHOWN_ALIKE}" if len(found.first) > 1 else ""
-    same = set(expected.first) == set(found.first) or (first == best and bool(unsure))
-    if same and set(expected.all) == set(found.all):
+    expected, actual = (leaders(side, aim.figure) for side in (predicted, measured))
+    first, best = expected.first[0], actual.first[0]
+    unsure = _unsure(aim, expected, predicted, "simulated") + _unsure(aim, actual, measured, "measured")
+    names, equally = listed(actual.first), f", {SHOWN_ALIKE}" if len(actual.first) > 1 else ""
+    same = set(expected.first) == set(actual.first) or (first == best and bool(unsure))
+    if same and set(expected.all) == set(actual.all):
         reach = f"reach {goal} soonest{equally}," if equally else f"reaches {goal} soonest,"
         times = f"{_time(predicted, best)} simulated, {_time(measured, best)} measured"
         return f"{names} {reach} as predicted: {times}{unsure}."
@@ -94,10 +94,10 @@ def _soonest(comparison: ComparisonResult) -> str:
     )
 
 
-def _unsure(aim: Aim, found: Leaders[str], times_s: Mapping[str, Any], side: str) -> str:
+def _unsure(aim: Aim, leaders: Leaders[str], times_s: Mapping[str, Any], side: str) -> str:
     """Describes which algorithms the seeds do not distinguish from the first, on one side; "" if none."""
-    close = [(name, times_s[name]) for name in found.close]
-    return undecided(close, aim.figure, them=f"{listed(found.first)} as {side}")
+    close = [(name, times_s[name]) for name in leaders.close]
+    return undecided(close, aim.figure, them=f"{listed(leaders.first)} as {side}")
 
 
 def say_calibration(verdict: str | None) -> str:

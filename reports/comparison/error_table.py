@@ -49,28 +49,28 @@ CONSEQUENCES = {
 UNTRACED_WAIT = "waiting; a stored run does not contain for which rank, so its cause is unknown"
 
 
-def is_large(found: ErrorSources) -> bool:
+def is_large(sources: ErrorSources) -> bool:
     """Whether the error is above `EXPLAINED`, so that its sources are shown."""
-    return found.relative is None or abs(found.relative) > EXPLAINED
+    return sources.relative is None or abs(sources.relative) > EXPLAINED
 
 
-def describe_error(name: str, found: ErrorSources) -> str:
+def describe_error(name: str, sources: ErrorSources) -> str:
     """Returns sentences about the error of an algorithm's step time and its causes.
 
     Args:
         name: the algorithm.
-        found: the sources of the error.
+        sources: the sources of the error.
     """
-    whole = found.whole
+    whole = sources.whole
     said = [f"{name}: predicted {_ms(whole.predicted_s)}, measured {_ms(whole.measured_s)} a step."]
-    if not is_large(found):
-        return f"{said[0]} {_small(found)}"
+    if not is_large(sources):
+        return f"{said[0]} {_small(sources)}"
     said += [
-        _cause(cause, first=number == 0, traced=found.alignment.traced) for number, cause in enumerate(found.causes)
+        _cause(cause, first=number == 0, traced=sources.alignment.traced) for number, cause in enumerate(sources.causes)
     ]
-    if not found.causes:
+    if not sources.causes:
         said.append(f"No activity explains more than {100 * LEAST_SHARE:g} % of the difference.")
-    said += [_compensated(found), _long(found), _unaligned(found), _chance(found)]
+    said += [_compensated(sources), _long(sources), _unaligned(sources), _chance(sources)]
     return " ".join(sentence for sentence in said if sentence)
 
 
@@ -82,9 +82,11 @@ def _percent(share: float | None) -> str:
     return f"{100 * (share or 0.0):.0f} %"
 
 
-def _small(found: ErrorSources) -> str:
-    name, part = next(iter(found.activities.items()))
-    return f"No activity differs by more than {_ms(abs(part.difference_s))} ({named(name)}). {_chance(found)}".rstrip()
+def _small(sources: ErrorSources) -> str:
+    name, part = next(iter(sources.activities.items()))
+    return (
+        f"No activity differs by more than {_ms(abs(part.difference_s))} ({named(name)}). {_chance(sources)}".rstrip()
+    )
 
 
 def _cause(cause: Cause, *, first: bool, traced: bool) -> str:
@@ -112,30 +114,30 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {listed([str(rank) for rank in ranks])}"
 
 
-def _compensated(found: ErrorSources) -> str:
+def _compensated(sources: ErrorSources) -> str:
     """Names activities whose errors compensate a part of the others'."""
-    opposed = {name: part for name, part in found.activities.items() if (part.share or 0.0) <= -LEAST_SHARE}
+    opposed = {name: part for name, part in sources.activities.items() if (part.share or 0.0) <= -LEAST_SHARE}
     if not opposed:
         return ""
     said = listed([f"{named(name)} ({_ms(abs(part.difference_s))})" for name, part in opposed.items()])
     return f"Errors of the opposite sign compensate a part of this: {said}."
 
 
-def _long(found: ErrorSources) -> str:
-    long, share = found.long_steps, found.long_steps.part.share or 0.0
+def _long(sources: ErrorSources) -> str:
+    long, share = sources.long_steps, sources.long_steps.part.share or 0.0
     if share < MAIN_PART or long.predicted > long.measured / 2:
         return ""
-    steps = len(found.alignment.steps)
+    steps = len(sources.alignment.steps)
     return (
         f"{long.measured} of {steps} measured steps took more than {LONG:g} times their rank's median "
         f"(predicted: {long.predicted}); the time above the median is {_percent(share)} of the difference."
     )
 
 
-def _unaligned(found: ErrorSources) -> str:
+def _unaligned(sources: ErrorSources) -> str:
     """Says if the steps that only one side has change the error by much."""
-    aligned = found.alignment
-    if abs(found.unaligned_s) < LEAST_SHARE * abs(found.whole.difference_s):
+    aligned = sources.alignment
+    if abs(sources.unaligned_s) < LEAST_SHARE * abs(sources.whole.difference_s):
         return ""
     return (
         f"This is the mean of the {len(aligned.steps)} steps that both sides have. With all steps "
@@ -144,10 +146,10 @@ def _unaligned(found: ErrorSources) -> str:
     )
 
 
-def _chance(found: ErrorSources) -> str:
-    if found.interval_s is None or not found.interval_s["low"] <= 0 <= found.interval_s["high"]:
+def _chance(sources: ErrorSources) -> str:
+    if sources.interval_s is None or not sources.interval_s["low"] <= 0 <= sources.interval_s["high"]:
         return ""
-    low, high = (_ms(found.interval_s[end]) for end in ("low", "high"))
+    low, high = (_ms(sources.interval_s[end]) for end in ("low", "high"))
     return f"The seeds do not distinguish the difference from chance (95 % interval {low} to {high})."
 
 
@@ -157,35 +159,35 @@ MOST_RANKS = 4
 """rows of ranks for each activity; our choice"""
 
 
-def error_tables(name: str, found: ErrorSources) -> list[Block]:
+def error_tables(name: str, sources: ErrorSources) -> list[Block]:
     """Returns the table of an algorithm with a large error and the sentences about it, else only the sentences.
 
     Args:
         name: the algorithm.
-        found: the sources of its error.
+        sources: the sources of its error.
     """
-    words = Claim(describe_error(name, found) + "\n")
-    return [sources_table(name, found), phases_table(name, found), words] if is_large(found) else [words]
+    words = Claim(describe_error(name, sources) + "\n")
+    return [sources_table(name, sources), phases_table(name, sources), words] if is_large(sources) else [words]
 
 
-def sources_table(name: str, found: ErrorSources) -> Table:
+def sources_table(name: str, sources: ErrorSources) -> Table:
     """Returns the seconds of a mean step by activity, and by responsible rank, with their differences."""
-    relative = "" if found.relative is None else f" ({signed_percent(found.relative)} %)"
-    rows, tones = [("step", *_cells(found.whole))], dict[int, Tone]({0: "strong"})
-    for activity, part in found.activities.items():
+    relative = "" if sources.relative is None else f" ({signed_percent(sources.relative)} %)"
+    rows, tones = [("step", *_cells(sources.whole))], dict[int, Tone]({0: "strong"})
+    for activity, part in sources.activities.items():
         rows.append((activity, *_cells(part)))
-        for rank, of_rank in _largest(found, activity) if abs(part.share or 0.0) >= LEAST_SHARE else ():
+        for rank, of_rank in _largest(sources, activity) if abs(part.share or 0.0) >= LEAST_SHARE else ():
             tones[len(rows)] = "faint"
             rows.append((f"  rank {rank}", *_cells(of_rank)))
     title = f"{name}: error of the step time{relative} by activity"
     return Table(title, [Column("activity"), *COLUMNS], rows, tones=tones)
 
 
-def phases_table(name: str, found: ErrorSources) -> Table:
+def phases_table(name: str, sources: ErrorSources) -> Table:
     """Returns the mean step times of the phases."""
     rows = [
-        (f"{phase} ({sum(step.phase == phase for step in found.alignment.steps)})", *_cells(part))
-        for phase, part in found.phases.items()
+        (f"{phase} ({sum(step.phase == phase for step in sources.alignment.steps)})", *_cells(part))
+        for phase, part in sources.phases.items()
     ]
     return Table(f"{name}: error of the step time by phase", [Column("steps"), *COLUMNS], rows)
 
@@ -196,11 +198,11 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _largest(found: ErrorSources, activity: str) -> Iterator[tuple[int, StepPart]]:
+def _largest(sources: ErrorSources, activity: str) -> Iterator[tuple[int, StepPart]]:
     """Yields the ranks with the largest differences, if there are several."""
-    mine = [(source.rank, part) for source, part in found.sources.items() if source.activity == activity]
-    if len(mine) > 1:
-        yield from [(rank, part) for rank, part in mine if abs(part.share or 0.0) >= SHOWN_SHARE][:MOST_RANKS]
+    parts = [(source.rank, part) for source, part in sources.sources.items() if source.activity == activity]
+    if len(parts) > 1:
+        yield from [(rank, part) for rank, part in parts if abs(part.share or 0.0) >= SHOWN_SHARE][:MOST_RANKS]
 
 
 def _cells(part: StepPart) -> tuple[float, float, float, float | None]:

@@ -56,9 +56,9 @@ def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
     made: Tree = copy.deepcopy(dict(summaries[0]))
     if len(summaries) == 1:
         return made
-    for one in IN_SUMMARY:
-        if one.error is not None or one.type == "Float64":
-            _put(made, one.key, figure([one.of(summary) for summary in summaries]))
+    for declared in IN_SUMMARY:
+        if declared.error is not None or declared.type == "Float64":
+            _put(made, declared.key, figure([declared.of(summary) for summary in summaries]))
     for part in ("faults", "lost_updates"):
         for name in made.get(part) or ():
             made[part][name] = figure([(summary[part] or {}).get(name) for summary in summaries])
@@ -66,7 +66,7 @@ def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
         made["pace"] = _paces([summary["pace"] for summary in summaries if "pace" in summary])
     if "prediction_interval" in made:
         made["prediction_interval"] = mean_interval(
-            [one["prediction_interval"] for one in summaries if "prediction_interval" in one]
+            [summary["prediction_interval"] for summary in summaries if "prediction_interval" in summary]
         )
     made["diverged"] = any(summary["diverged"] for summary in summaries)
     made["stop_reason"] = made["stop_reason"] if len({summary["stop_reason"] for summary in summaries}) == 1 else None
@@ -103,16 +103,20 @@ def error(simulated: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str
             f"{len(simulated)} simulated and {len(measured)} measured runs: errors need the same seeds on both sides"
         )
     tree: Tree = {}
-    for one in WITH_ERRORS:
-        predicted, found = ([one.of(summary) for summary in side] for side in (simulated, measured))
-        _put(tree, one.key, (relative_figure if one.error == "relative" else difference)(predicted, found))
-    ours, theirs = ([dict(one["staleness"]["by_rank"]) for one in side] for side in (simulated, measured))
+    for declared in WITH_ERRORS:
+        predicted, actual = ([declared.of(summary) for summary in side] for side in (simulated, measured))
+        _put(tree, declared.key, (relative_figure if declared.error == "relative" else difference)(predicted, actual))
+    ours, measured_ranks = (
+        [dict(summary["staleness"]["by_rank"]) for summary in side] for side in (simulated, measured)
+    )
     tree["staleness"]["by_rank"] = [
-        [rank, relative_figure([means.get(rank) for means in ours], [means.get(rank) for means in theirs])]
-        for rank in _ranks([*ours, *theirs])
+        [rank, relative_figure([means.get(rank) for means in ours], [means.get(rank) for means in measured_ranks])]
+        for rank in _ranks([*ours, *measured_ranks])
     ]
-    histograms = zip(*([one["staleness"]["histogram"] for one in side] for side in (simulated, measured)), strict=True)
-    tree["staleness_tv"] = figure([total_variation(one, other) for one, other in histograms])
+    histograms = zip(
+        *([summary["staleness"]["histogram"] for summary in side] for side in (simulated, measured)), strict=True
+    )
+    tree["staleness_tv"] = figure([total_variation(histogram, other) for histogram, other in histograms])
     return tree
 
 
@@ -122,8 +126,8 @@ def relative_figure(simulated: Sequence[float | None], measured: Sequence[float 
     >>> relative_figure([1.1], [1.0]), relative_figure([1.0, 2.0], [None, 2.0])
     (0.10000000000000009, None)
     """
-    one, other = number(figure(simulated)), number(figure(measured))
-    mean = relative(one, other)
+    predicted, other = number(figure(simulated)), number(figure(measured))
+    mean = relative(predicted, other)
     if mean is None or len(simulated) == 1:
         return mean
     span = difference(simulated, measured)
@@ -134,14 +138,17 @@ def relative_figure(simulated: Sequence[float | None], measured: Sequence[float 
 def difference(simulated: Sequence[float | None], measured: Sequence[float | None]) -> Any:
     """Returns simulated − measured of each seed, as a figure."""
     return figure(
-        [None if one is None or other is None else one - other for one, other in zip(simulated, measured, strict=True)]
+        [
+            None if value is None or other is None else value - other
+            for value, other in zip(simulated, measured, strict=True)
+        ]
     )
 
 
 def _pooled(histograms: Sequence[Histogram]) -> Histogram:
     total: Counter[int] = Counter()
-    for one in histograms:
-        total.update(counts(one))
+    for histogram in histograms:
+        total.update(counts(histogram))
     return [[value, count] for value, count in sorted(total.items())]
 
 

@@ -212,7 +212,7 @@ def leaders(values: Mapping[Key, Any], figure: Figure, *, worst: bool = False) -
     return Leaders([best, *same], close)
 
 
-def equal(one: Any, other: Any, figure: Figure) -> bool:
+def equal(value: Any, other: Any, figure: Figure) -> bool:
     """Whether two values look the same when shown, with half of their intervals.
 
     >>> from paceline.records.figures import TIME_TO_LOSS
@@ -220,18 +220,18 @@ def equal(one: Any, other: Any, figure: Figure) -> bool:
     >>> equal({"mean": 1.0, "low": 0.8, "high": 1.2}, wide, TIME_TO_LOSS), equal(1.0, 1.0, TIME_TO_LOSS)
     (False, True)
     """
-    ends = ([half_width(one) or 0.0, half_width(other) or 0.0], [number(one) or 0.0, number(other) or 0.0])
+    ends = ([half_width(value) or 0.0, half_width(other) or 0.0], [number(value) or 0.0, number(other) or 0.0])
     return all(figure.text(a) == figure.text(b) or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in ends)
 
 
-def overlap(one: Any, other: Any) -> bool:
+def overlap(first: Any, second: Any) -> bool:
     """Whether two figures have intervals, and these overlap.
 
     >>> overlap({"mean": 1.0, "low": 0.8, "high": 1.2}, {"mean": 1.3, "low": 1.1, "high": 1.5}), overlap(1.0, 1.0)
     (True, False)
     """
-    both = isinstance(one, Mapping) and isinstance(other, Mapping)
-    return both and bool(one["low"] <= other["high"] and other["low"] <= one["high"])
+    both = isinstance(first, Mapping) and isinstance(second, Mapping)
+    return both and bool(first["low"] <= second["high"] and second["low"] <= first["high"])
 
 
 def undecided(
@@ -259,7 +259,7 @@ def undecided(
     if not close:
         return ""
     said = [f"{name} ({figure.with_symbol(value)}" for name, value in close[:most]]
-    words = [*(f"{one})" for one in said[:-1]), f"{said[-1]}; 95 % intervals overlap)"]
+    words = [*(f"{phrase})" for phrase in said[:-1]), f"{said[-1]}; 95 % intervals overlap)"]
     if len(close) > most:
         words.append(f"{len(close) - most} more")
     return f"; {seeds or 'the'} seeds do not distinguish {them} from {listed(words)}"
@@ -270,10 +270,10 @@ Summaries = Sequence[Mapping[str, Any]]
 
 def by_algorithm(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Returns the runs of each algorithm, ordered by seed."""
-    found: dict[str, list[Run]] = {}
+    grouped: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.algorithm, []).append(run)
-    return {name: sorted(mine, key=lambda run: run.seed) for name, mine in found.items()}
+        grouped.setdefault(run.algorithm, []).append(run)
+    return {name: sorted(of_method, key=lambda run: run.seed) for name, of_method in grouped.items()}
 
 
 def figures(summaries: Summaries) -> dict[str, Any]:
@@ -300,10 +300,12 @@ def soonest(runs: Sequence[Run]) -> str:
     aim, runs = aim_of(runs[0].summary), finished(runs)
     if aim is None or not runs or not any(map(_learns, runs)):
         return ""
-    times = {name: [aim.figure.of(run.summary) for run in mine] for name, mine in by_algorithm(runs).items()}
-    whole = {name: mine for name, mine in times.items() if None not in mine}
+    times = {name: [aim.figure.of(run.summary) for run in of_method] for name, of_method in by_algorithm(runs).items()}
+    whole = {name: of_method for name, of_method in times.items() if None not in of_method}
     sentences = [_first(aim, whole, len(times))] if whole else []
-    sentences += list(_missed(aim, {name: mine for name, mine in times.items() if None in mine}, alone=not whole))
+    sentences += list(
+        _missed(aim, {name: of_method for name, of_method in times.items() if None in of_method}, alone=not whole)
+    )
     if whole:
         sentences.append(_how(aim, runs))
     sentences.append(rarely_evaluated((run.algorithm, run.summary) for run in runs))
@@ -317,7 +319,7 @@ def _learns(run: Run) -> bool:
 
 def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> str:
     """Describes which algorithm is first on average, which are equal, and which the seeds distinguish from it."""
-    figures_s = {name: figure(mine) for name, mine in times.items()}
+    figures_s = {name: figure(of_method) for name, of_method in times.items()}
     first = leaders(figures_s, aim.figure).first
     best = first[0]
     seeds = len(times[best])
@@ -332,7 +334,7 @@ def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> s
         return f"{said}."
     if seeds == 1:
         return f"{said}; one seed does not say how much of that is chance."
-    apart = [name for name in others if all(told_apart(times[one], times[name]) for one in first)]
+    apart = [name for name in others if all(told_apart(times[leader], times[name]) for leader in first)]
     close = [name for name in others if name not in apart]
     if not close:
         return f"{said}; {seeds} seeds distinguish {them} from the others (paired differences, 95 %)."
@@ -346,18 +348,18 @@ def told_apart(times: Sequence[float], others: Sequence[float]) -> bool:
     >>> told_apart([1.0, 2.0, 3.0], [2.0, 3.1, 4.0]), told_apart([1.0, 2.0, 3.0], [0.5, 3.0, 4.0])
     (True, False)
     """
-    found = interval([other - one for one, other in zip(times, others, strict=True)])
-    return not found["low"] <= 0 <= found["high"]
+    difference = interval([other - time for time, other in zip(times, others, strict=True)])
+    return not difference["low"] <= 0 <= difference["high"]
 
 
 def _missed(aim: Aim, times: Mapping[str, Sequence[float | None]], *, alone: bool) -> Iterable[str]:
     """Yields sentences about algorithms that missed the target with some seeds; `alone`: no algorithm reached it."""
-    some = {name: mine for name, mine in times.items() if any(time is not None for time in mine)}
+    some = {name: of_method for name, of_method in times.items() if any(time is not None for time in of_method)}
     if alone:
         by = "with every seed by" if some else "by"
         yield f"{aim.words[0].upper()}{aim.words[1:]} was reached {by} no algorithm."
-    for name, mine in some.items():
-        yield f"{name} reached it with {sum(time is not None for time in mine)} of {len(mine)} seeds."
+    for name, of_method in some.items():
+        yield f"{name} reached it with {sum(time is not None for time in of_method)} of {len(of_method)} seeds."
     if (never := [name for name in times if name not in some]) and not alone:
         yield f"{listed(never)} did not reach it."
 

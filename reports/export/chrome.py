@@ -109,7 +109,7 @@ def timeline_of(run: Run) -> RunTimeline:
         ranks=rank_names(spans),
         lanes=list(_lanes(run)),
         applications=list(_applications(spans, updates)),
-        counters=[one for one in _counters(run) if one.points],
+        counters=[counter for counter in _counters(run) if counter.points],
     )
 
 
@@ -135,14 +135,14 @@ def rank_names(spans: pd.DataFrame) -> dict[int, str]:
 def _lanes(run: Run) -> Iterator[Track]:
     """Yields the tracks of all ranks: by rank, then lane, the main lane first."""
     tracks: dict[tuple[int, str], list[list[Slice]]] = defaultdict(list)
-    for rank, lane, one in _slices(run):
+    for rank, lane, piece in _slices(run):
         free = tracks[rank, lane]
         for track in free:
-            if track[-1].end_ns <= one.start_ns:
-                track.append(one)
+            if track[-1].end_ns <= piece.start_ns:
+                track.append(piece)
                 break
         else:
-            free.append([one])
+            free.append([piece])
     for rank, lane in sorted(tracks, key=lambda key: (key[0], key[1] != "main", key[1])):
         for number, slices in enumerate(tracks[rank, lane], start=1):
             yield Track(rank, lane if number == 1 else f"{lane} ({number})", slices)
@@ -190,13 +190,13 @@ def sources(spans: pd.DataFrame, updates: pd.DataFrame) -> list[int | None]:
             computed[rank, step].append((end_s, row))
         elif activity == "communication" and size:
             sent[rank, step].append((start_s, row))
-    found: list[int | None] = []
+    steps: list[int | None] = []
     for time_s, rank, step in _rows(updates[["time_s", "rank", "step"]]):
-        gradient = [one for one in computed[rank, step] if one[0] <= time_s]
+        gradient = [span for span in computed[rank, step] if span[0] <= time_s]
         first_s = min(gradient, default=(math.inf, 0))[0]
-        messages = [one for one in sent[rank, step] if first_s <= one[0] <= time_s]
-        found.append(max(messages or gradient)[1] if messages or gradient else None)
-    return found
+        messages = [message for message in sent[rank, step] if first_s <= message[0] <= time_s]
+        steps.append(max(messages or gradient)[1] if messages or gradient else None)
+    return steps
 
 
 def _counters(run: Run) -> Iterator[Counter]:
@@ -207,8 +207,8 @@ def _counters(run: Run) -> Iterator[Counter]:
     sent = run.tables.spans.loc[run.tables.spans["bytes"] > 0].sort_values("end_s", kind="stable")
     yield Counter("bytes sent", "bytes", None, _points(sent["end_s"], sent["bytes"].cumsum()))
     for rank in sorted({*updates["rank"].tolist(), *sent["rank"].tolist()}):
-        mine, sends = updates[updates["rank"] == rank], sent[sent["rank"] == rank]
-        yield Counter("staleness", "updates", rank, _points(mine["time_s"], mine["staleness"]))
+        of_rank, sends = updates[updates["rank"] == rank], sent[sent["rank"] == rank]
+        yield Counter("staleness", "updates", rank, _points(of_rank["time_s"], of_rank["staleness"]))
         yield Counter("bytes sent", "bytes", rank, _points(sends["end_s"], sends["bytes"].cumsum()))
 
 
@@ -245,9 +245,9 @@ def chrome_events(timeline: RunTimeline) -> Iterator[Event]:
     yield from _named("thread", WHOLE, 1, "weights: gradients as they are applied")
     for rank, name in timeline.ranks.items():
         yield from _named("process", FIRST_RANK + rank, 0, name)
-    for one in timeline.applications:
-        event = _event("X", WHOLE, 1, one.name, one.time_ns) | {"dur": 0, "args": one.details}
-        yield event if one.source is None else event | {"bind_id": hex(one.source), "flow_in": True}
+    for update in timeline.applications:
+        event = _event("X", WHOLE, 1, update.name, update.time_ns) | {"dur": 0, "args": update.details}
+        yield event if update.source is None else event | {"bind_id": hex(update.source), "flow_in": True}
     with_arrow = {application.source for application in timeline.applications}
     lanes: dict[int, int] = {}
     for lane in timeline.lanes:
@@ -263,10 +263,10 @@ def chrome_events(timeline: RunTimeline) -> Iterator[Event]:
 def _lane(lane: Track, thread: int, with_arrow: set[int | None]) -> Iterator[Event]:
     process = FIRST_RANK + lane.rank
     yield from _named("thread", process, thread, lane.name)
-    for one in lane.slices:
-        event = _event("X", process, thread, one.name, one.start_ns)
-        event |= {"dur": (one.end_ns - one.start_ns) / NS_PER_US, "args": one.details}
-        yield event | {"bind_id": hex(one.row), "flow_out": True} if one.row in with_arrow else event
+    for piece in lane.slices:
+        event = _event("X", process, thread, piece.name, piece.start_ns)
+        event |= {"dur": (piece.end_ns - piece.start_ns) / NS_PER_US, "args": piece.details}
+        yield event | {"bind_id": hex(piece.row), "flow_out": True} if piece.row in with_arrow else event
 
 
 def _event(phase: str, process: int, thread: int, name: str, time_ns: int) -> Event:

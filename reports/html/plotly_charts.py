@@ -35,7 +35,7 @@ def _height(plot: Plot) -> int:
     if not plot.horizontal:
         return HEIGHT
     rows = {row for series in plot.series for row in series.y}
-    bars = 1 if plot.stacked else max(1, len({one.name for one in plot.series if one.mark == "bar"}))
+    bars = 1 if plot.stacked else max(1, len({series.name for series in plot.series if series.mark == "bar"}))
     return HEAD + (ROW + BAR * bars) * len(rows)
 
 
@@ -52,10 +52,10 @@ def plotly_of(plot: Plot) -> dict[str, Any]:
     """
     places = geometry(plot)
     traces: list[dict[str, Any]] = []
-    for one in places.series:
-        if one.low is not None and one.high is not None and one.series.mark in ("line", "step"):
-            traces.append(_band(one))
-        traces.append(_bar(one, places, plot) if one.series.mark == "bar" else _line(one, places))
+    for series in places.series:
+        if series.low is not None and series.high is not None and series.series.mark in ("line", "step"):
+            traces.append(_band(series))
+        traces.append(_bar(series, places, plot) if series.series.mark == "bar" else _line(series, places))
     layout = {
         "template": "none",
         "font": {"color": INK, "size": 13, "family": "system-ui, sans-serif"},
@@ -63,7 +63,7 @@ def plotly_of(plot: Plot) -> dict[str, Any]:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "margin": {"l": 10, "r": _right_margin(plot), "t": 16, "b": 10},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
-        "showlegend": len({one.series.name for one in places.series if one.series.legend}) > 1,
+        "showlegend": len({series.series.name for series in places.series if series.series.legend}) > 1,
         "hovermode": "closest",
         "hoverlabel": {"align": "left"},
         "barmode": "stack" if plot.stacked else "overlay",  # bars beside each other have their own shifts
@@ -75,8 +75,8 @@ def plotly_of(plot: Plot) -> dict[str, Any]:
 
 def _right_margin(plot: Plot) -> int:
     """Returns the pixels right of a plot, where the texts of its longest horizontal bars end."""
-    bars = [one for one in plot.series if plot.horizontal and one.mark == "bar"]
-    longest = max((len(text) for one in bars for text in one.labels or ()), default=0)
+    bars = [series for series in plot.series if plot.horizontal and series.mark == "bar"]
+    longest = max((len(text) for bar in bars for text in bar.labels or ()), default=0)
     return max(MARGIN, CHARACTER * longest + 10)
 
 
@@ -108,14 +108,14 @@ def _axis(side: Side, *, downwards: bool = False) -> dict[str, Any]:
     return made
 
 
-def _line(one: DrawnChart, places: Geometry) -> dict[str, Any]:
-    series = one.series
+def _line(chart: DrawnChart, places: Geometry) -> dict[str, Any]:
+    series = chart.series
     broad, points = series.style == "broad", series.mark == "points"
-    colour = faded(one.colour, PALE) if broad and not points else one.colour
-    mode = "markers" if points else "lines+markers" if one.marked else "lines"
+    colour = faded(chart.colour, PALE) if broad and not points else chart.colour
+    mode = "markers" if points else "lines+markers" if chart.marked else "lines"
     if series.labels is not None:
         mode += "+text"
-    symbol = SYMBOLS[one.symbol % len(SYMBOLS)]
+    symbol = SYMBOLS[chart.symbol % len(SYMBOLS)]
     marker: dict[str, Any] = {"color": colour, "symbol": symbol, "size": 8 if points else 6}
     if broad and points:  # around the point of the simulation
         marker |= {"symbol": f"{symbol}-open", "size": 14, "line": {"width": 2}}
@@ -125,39 +125,39 @@ def _line(one: DrawnChart, places: Geometry) -> dict[str, Any]:
         "marker": marker,
         "line": {"color": colour, "width": 6 if broad else 1.5 if series.style == "dotted" else 2,
                  "dash": DASHES[series.style], "shape": "hv" if series.mark == "step" else "linear"},
-        **_common(one, places),
+        **_common(chart, places),
     }  # fmt: skip
     if series.labels is not None:
         made |= {"text": list(series.labels), "textposition": "top center", "cliponaxis": False}
-    if points and one.low is not None and one.high is not None:
-        made["error_y"] = _errors(one.y, one.low, one.high, one.colour)
+    if points and chart.low is not None and chart.high is not None:
+        made["error_y"] = _errors(chart.y, chart.low, chart.high, chart.colour)
     return made
 
 
-def _bar(one: DrawnChart, places: Geometry, plot: Plot) -> dict[str, Any]:
-    marker: dict[str, Any] = {"color": one.colour, "line": {"width": 0}}
-    if one.series.style == "broad":
+def _bar(chart: DrawnChart, places: Geometry, plot: Plot) -> dict[str, Any]:
+    marker: dict[str, Any] = {"color": chart.colour, "line": {"width": 0}}
+    if chart.series.style == "broad":
         marker["pattern"] = {"shape": "/"}
     made = {
         "type": "bar",
         "orientation": "h" if plot.horizontal else "v",
         "marker": marker,
         "width": places.bar,
-        **_common(one, places),
+        **_common(chart, places),
     }
     if not plot.stacked:
-        made["offset"] = _numbers(shift - places.bar / 2 for shift in one.shifts)
-    if one.series.labels is not None:
-        made |= {"text": list(one.series.labels), "textposition": "outside", "cliponaxis": False}
-    if one.low is not None and one.high is not None:
-        along = one.x if plot.horizontal else one.y
-        made["error_x" if plot.horizontal else "error_y"] = _errors(along, one.low, one.high, INK)
+        made["offset"] = _numbers(shift - places.bar / 2 for shift in chart.shifts)
+    if chart.series.labels is not None:
+        made |= {"text": list(chart.series.labels), "textposition": "outside", "cliponaxis": False}
+    if chart.low is not None and chart.high is not None:
+        along = chart.x if plot.horizontal else chart.y
+        made["error_x" if plot.horizontal else "error_y"] = _errors(along, chart.low, chart.high, INK)
     return made
 
 
-def _common(one: DrawnChart, places: Geometry) -> dict[str, Any]:
+def _common(chart: DrawnChart, places: Geometry) -> dict[str, Any]:
     """Returns what bars and lines have alike: values, the entry in the legend, and what a reader sees when pointing."""
-    series = one.series
+    series = chart.series
     shown: list[str] = []
     columns: list[list[str]] = []
     for name, values, side in (("x", series.x, places.x), ("y", series.y, places.y)):
@@ -174,11 +174,11 @@ def _common(one: DrawnChart, places: Geometry) -> dict[str, Any]:
         lines.append(f"%{{customdata[{len(columns)}]}}")
         columns.append(list(series.texts))
     made: dict[str, Any] = {
-        "x": _numbers(one.x),
-        "y": _numbers(one.y),
+        "x": _numbers(chart.x),
+        "y": _numbers(chart.y),
         "name": series.name,
         "legendgroup": series.name,
-        "showlegend": one.legend,
+        "showlegend": chart.legend,
         "hovertemplate": "<br>".join(lines) + "<extra></extra>",
     }
     if columns:
@@ -190,20 +190,20 @@ def _text(value: Any, side: Side) -> str:
     return str(value) if side.axis.unit is None else side.axis.unit.text(value, 4)
 
 
-def _band(one: DrawnChart) -> dict[str, Any]:
-    assert one.low is not None and one.high is not None, "a band has two ends"
-    rows = [row for row in zip(one.x, one.low, one.high, strict=True) if all(map(math.isfinite, row))]
+def _band(chart: DrawnChart) -> dict[str, Any]:
+    assert chart.low is not None and chart.high is not None, "a band has two ends"
+    rows = [row for row in zip(chart.x, chart.low, chart.high, strict=True) if all(map(math.isfinite, row))]
     return {
         "type": "scatter",
         "mode": "lines",
         "x": _numbers([x for x, _, _ in rows] + [x for x, _, _ in rows[::-1]]),
         "y": _numbers([high for _, _, high in rows] + [low for _, low, _ in rows[::-1]]),
         "fill": "toself",
-        "fillcolor": faded(one.colour),
-        "line": {"width": 0, "color": faded(one.colour)},
+        "fillcolor": faded(chart.colour),
+        "line": {"width": 0, "color": faded(chart.colour)},
         "hoverinfo": "skip",
         "showlegend": False,
-        "legendgroup": one.series.name,
+        "legendgroup": chart.series.name,
     }
 
 

@@ -122,13 +122,13 @@ class PlanResult(Result):
     @property
     def plans(self) -> list[PlanCandidate]:
         """The candidates that reach the target with every seed and stay inside the limits."""
-        return [one for one in self.candidates if not one.reason]
+        return [candidate for candidate in self.candidates if not candidate.reason]
 
     @cached_property
     def front(self) -> list[PlanCandidate]:
         """The plans that no other plan dominates, ordered by the first objective."""
         plans = self.plans
-        return [plans[at] for at in pareto_front([one.values(self.request.objectives) for one in plans])]
+        return [plans[at] for at in pareto_front([plan.values(self.request.objectives) for plan in plans])]
 
     @property
     def best(self) -> PlanCandidate:
@@ -137,26 +137,26 @@ class PlanResult(Result):
     @property
     def second(self) -> PlanCandidate | None:
         """The best plan of another method or, if there is none, the next plan."""
-        others = [one for one in self.plans if one.choice.method != self.best.choice.method]
+        others = [plan for plan in self.plans if plan.choice.method != self.best.choice.method]
         return (others or self.plans[1:] or [None])[0]  # type: ignore[list-item]
 
     @cached_property
     def best_of_methods(self) -> dict[str, PlanCandidate]:
         """The best plan of each method that has one."""
-        found: dict[str, PlanCandidate] = {}
-        for one in self.plans:
-            found.setdefault(one.choice.method, one)
-        return found
+        best: dict[str, PlanCandidate] = {}
+        for plan in self.plans:
+            best.setdefault(plan.choice.method, plan)
+        return best
 
     @property
     def shown(self) -> list[PlanCandidate]:
         """The front, and the best plan of each method."""
-        own = {id(one) for one in [*self.front, *self.best_of_methods.values()]}
-        return [one for one in self.plans if id(one) in own]
+        own = {id(plan) for plan in [*self.front, *self.best_of_methods.values()]}
+        return [plan for plan in self.plans if id(plan) in own]
 
-    def apart(self, one: PlanCandidate, other: PlanCandidate) -> bool | None:
+    def apart(self, plan: PlanCandidate, other: PlanCandidate) -> bool | None:
         """Whether the seeds distinguish the times of two plans; None with one seed."""
-        return told_apart(one.times_s, other.times_s) if len(one.times_s) > 1 else None
+        return told_apart(plan.times_s, other.times_s) if len(plan.times_s) > 1 else None
 
     def document(self) -> dict[str, Any]:
         """Returns the JSON document of ``paceline plan``."""
@@ -164,35 +164,35 @@ class PlanResult(Result):
             "target": target_document(self.request.target),
             "objectives": list(self.request.objectives),
             "seeds": {
-                "tuning": sorted({row["seed"] for one in self.trials for row in one.rows}),
-                "reported": sorted({row["seed"] for one in self.candidates for row in one.rows}),
+                "tuning": sorted({row["seed"] for trial in self.trials for row in trial.rows}),
+                "reported": sorted({row["seed"] for candidate in self.candidates for row in candidate.rows}),
             },
             "best": self._described(self.best),
             "second": None if self.second is None else self._described(self.second),
-            "plans": [self._described(one) for one in self.candidates],
+            "plans": [self._described(candidate) for candidate in self.candidates],
             "trials": {
                 "count": len(self.trials),
-                "reached": sum(one.values is not None for one in self.trials),
-                "reasons": dict(Counter(one.reason for one in self.trials if one.reason)),
+                "reached": sum(trial.values is not None for trial in self.trials),
+                "reasons": dict(Counter(trial.reason for trial in self.trials if trial.reason)),
             },
             "extrapolated": extrapolated(self),
         }
 
-    def _described(self, one: PlanCandidate) -> dict[str, Any]:
-        figures: Mapping[str, Any] = {OF_PLANS[name].key: one.figure(name) for name in self.request.objectives}
+    def _described(self, candidate: PlanCandidate) -> dict[str, Any]:
+        figures: Mapping[str, Any] = {OF_PLANS[name].key: candidate.figure(name) for name in self.request.objectives}
         return {
-            "trial": one.trial.number,
-            "choice": dataclasses.asdict(one.choice),
-            "scenario": one.path,
-            "pareto": any(one is other for other in self.front),
+            "trial": candidate.trial.number,
+            "choice": dataclasses.asdict(candidate.choice),
+            "scenario": candidate.path,
+            "pareto": any(candidate is other for other in self.front),
             **figures,
-            "seeds_reached": len(one.times_s),
-            "samples_per_s": one.mean("samples_per_s"),
-            "samples_to_target": one.mean("samples_to_target"),
-            "usd_per_hour": one.rates.usd_per_hour,
-            "watts": one.rates.watts,
-            "reason": one.reason or None,
-            "rows": [dict(row) for row in one.rows],
+            "seeds_reached": len(candidate.times_s),
+            "samples_per_s": candidate.mean("samples_per_s"),
+            "samples_to_target": candidate.mean("samples_to_target"),
+            "usd_per_hour": candidate.rates.usd_per_hour,
+            "watts": candidate.rates.watts,
+            "reason": candidate.reason or None,
+            "rows": [dict(row) for row in candidate.rows],
         }
 
     def scenario(self, plan: PlanCandidate | None = None) -> Scenario:
@@ -274,10 +274,10 @@ def candidates_of(trials: Sequence[PlanTrial]) -> list[PlanTrial]:
     Args:
         trials: all trials.
     """
-    reached = [one for one in trials if one.values is not None]
-    unique = {repr(one.choice): one for one in reversed(reached)}  # the first trial of a choice
-    reached = sorted(unique.values(), key=lambda one: one.number)
-    values = [one.values or () for one in reached]
+    reached = [trial for trial in trials if trial.values is not None]
+    unique = {repr(trial.choice): trial for trial in reversed(reached)}  # the first trial of a choice
+    reached = sorted(unique.values(), key=lambda trial: trial.number)
+    values = [trial.values or () for trial in reached]
     front = pareto_front(values)
     step = max(1, -(-len(front) // MOST_OF_FRONT))
     chosen = {*front[::step], *front[-1:]}
@@ -317,16 +317,20 @@ def plan_words(answer: PlanResult) -> str:
     lines += _other_ends(answer)
     losers = list(_losers(answer))
     if losers:
-        lines += ["Why the others lose:", *(f"  {one}" for one in losers)]
+        lines += ["Why the others lose:", *(f"  {loser}" for loser in losers)]
     lines += _cautions(answer)
-    lines += ["What is extrapolated or assumed:", *(f"  {one}" for one in extrapolated(answer))]
+    lines += ["What is extrapolated or assumed:", *(f"  {line}" for line in extrapolated(answer))]
     return "\n".join(lines)
 
 
-def _costs(one: PlanCandidate) -> str:
+def _costs(candidate: PlanCandidate) -> str:
     """Formats all figures of a plan whose rates are known, with their intervals."""
-    known = {"time": True, "cost": one.rates.usd_per_hour is not None, "energy": one.rates.watts is not None}
-    return ", ".join(OF_PLANS[name].with_symbol(one.figure(name)) for name in OBJECTIVES if known[name])
+    known = {
+        "time": True,
+        "cost": candidate.rates.usd_per_hour is not None,
+        "energy": candidate.rates.watts is not None,
+    }
+    return ", ".join(OF_PLANS[name].with_symbol(candidate.figure(name)) for name in OBJECTIVES if known[name])
 
 
 def _compared(answer: PlanResult, best: PlanCandidate, other: PlanCandidate) -> str:
@@ -348,7 +352,7 @@ def _other_ends(answer: PlanResult) -> list[str]:
     said = []
     for name in answer.request.objectives[1:]:
         at = answer.request.objectives.index(name)
-        lowest = min(answer.front, key=lambda one: one.values(answer.request.objectives)[at])
+        lowest = min(answer.front, key=lambda plan: plan.values(answer.request.objectives)[at])
         if lowest is not answer.best:
             said.append(f"Least {name}: {lowest.choice.words}: {_costs(lowest)}.")
     return said
@@ -367,11 +371,15 @@ def _losers(answer: PlanResult) -> Iterator[str]:
             )
             yield f"{method}: {_why_slower(best, other)}{close}"
             continue
-        reasons = [one.reason for one in answer.trials if one.choice.method == method]
+        reasons = [trial.reason for trial in answer.trials if trial.choice.method == method]
         count = len(reasons)
         most = Counter(filter(None, reasons)).most_common(MOST_REASONS)
         said = [f"{reason} ({times})" for reason, times in most]
-        said = said or [one.reason for one in answer.candidates if one.choice.method == method and one.reason]
+        said = said or [
+            candidate.reason
+            for candidate in answer.candidates
+            if candidate.choice.method == method and candidate.reason
+        ]
         why = "; ".join(said) or "give more --trials"
         yield f"{method}: no plan in {count} trial{'s' * (count != 1)}: {why}"
 
@@ -387,7 +395,7 @@ def _why_slower(best: PlanCandidate, other: PlanCandidate) -> str:
     needs = best.mean("samples_to_target"), other.mean("samples_to_target")
     if needs[0] and needs[1] and abs(needs[1] / needs[0] - 1) > SIMILAR:
         parts.append(f"{significant(needs[1] / needs[0])} times the samples to the target")
-    idle = [sum(_share(one, name) for name in ("communication", "wait")) for one in (best, other)]
+    idle = [sum(_share(plan, name) for name in ("communication", "wait")) for plan in (best, other)]
     if idle[1] > idle[0] + SIMILAR:
         best_idle, its_idle = map(PERCENT.with_symbol, idle)
         parts.append(f"its workers communicate or wait {its_idle} of the time, those of the best {best_idle}")
@@ -396,32 +404,32 @@ def _why_slower(best: PlanCandidate, other: PlanCandidate) -> str:
     return f"{said}: {', '.join(parts)}" if parts else said
 
 
-def _share(one: PlanCandidate, name: str) -> float:
-    return fmean(float(row["time_fraction"].get(name, 0.0)) for row in one.rows)
+def _share(candidate: PlanCandidate, name: str) -> float:
+    return fmean(float(row["time_fraction"].get(name, 0.0)) for row in candidate.rows)
 
 
 def _cautions(answer: PlanResult) -> list[str]:
     """Returns what should be checked: hyper-parameters at an end of their range, stopped trials, coarse evaluations."""
     said = []
-    for place, one in (("best", answer.best), ("second-best", answer.second)):
-        ranges = {} if one is None else answer.space.methods[one.choice.method]
-        chosen = {} if one is None else one.choice.hyperparameters
+    for place, plan in (("best", answer.best), ("second-best", answer.second)):
+        ranges = {} if plan is None else answer.space.methods[plan.choice.method]
+        chosen = {} if plan is None else plan.choice.hyperparameters
         if names := [name for name, value in chosen.items() if at_an_end(ranges[name], value)]:
             said.append(
                 f"Take care: {listed(names)} of the {place} plan is at an end of its range; a wider "
                 "plan.hyperparameters may give a better plan."
             )
     if few := rarely_evaluated(
-        (one.choice.words, row) for one in answer.shown for row in one.rows if row["extrapolated"] is None
+        (plan.choice.words, row) for plan in answer.shown for row in plan.rows if row["extrapolated"] is None
     ):
         said.append(f"Take care: {few}")
-    gaps = [row["resolution_s"] for one in answer.shown for row in one.rows if row["resolution_s"] is not None]
+    gaps = [row["resolution_s"] for plan in answer.shown for row in plan.rows if row["resolution_s"] is not None]
     if gaps:
         said.append(
             f"Times are interpolated between evaluations, which lie up to {SECONDS.with_symbol(max(gaps))} apart "
             "around the target."
         )
-    stopped = sum(one.reason.startswith("stopped") for one in answer.trials)
+    stopped = sum(trial.reason.startswith("stopped") for trial in answer.trials)
     if stopped:
         said.append(
             f"{stopped} of {len(answer.trials)} trials were stopped when they were {SLACK:g} times as bad as another "
@@ -433,20 +441,21 @@ def _cautions(answer: PlanResult) -> list[str]:
 def extrapolated(answer: PlanResult) -> list[str]:
     """Returns sentences about what the figures of the shown plans assume."""
     said = [answer.learning]
-    for one in answer.shown:
-        said += [f"Time of a gradient on {text}." for text in one.devices]
-        intervals = one.rows[0]["prediction_interval"] or {}
+    for plan in answer.shown:
+        said += [f"Time of a gradient on {text}." for text in plan.devices]
+        intervals = plan.rows[0]["prediction_interval"] or {}
         if (bounds := intervals.get("step_s")) is not None:
             said.append(
-                f"{one.choice.words}: steps of similar predictions took {SECONDS.text(bounds['low'])} to "
+                f"{plan.choice.words}: steps of similar predictions took {SECONDS.text(bounds['low'])} to "
                 f"{SECONDS.with_symbol(bounds['high'])} ({PERCENT.with_symbol(intervals['share'])} of them)."
             )
-        said += [f"{text[0].upper()}{text[1:]}." for text in one.rates.sources]
-        said += [f"Outside the range of the model: {text}." for row in one.rows for text in row["warnings"]]
-        said += [f"Extrapolated: {text}" for row in one.rows for text in row["extrapolated"] or ()]
-        if one.choice.nodes == OWN_NODES and one.choice.workers > answer.workers:
+        said += [f"{text[0].upper()}{text[1:]}." for text in plan.rates.sources]
+        said += [f"Outside the range of the model: {text}." for row in plan.rows for text in row["warnings"]]
+        said += [f"Extrapolated: {text}" for row in plan.rows for text in row["extrapolated"] or ()]
+        workers = plan.choice.workers
+        if plan.choice.nodes == OWN_NODES and workers > answer.workers:
             said.append(
-                f"{one.choice.workers} workers are more than the {answer.workers} of the scenario's cluster: more such "
+                f"{workers} workers are more than the {answer.workers} of the scenario's cluster: more such "
                 "nodes on the same network are assumed."
             )
     return list(dict.fromkeys(said))
@@ -502,11 +511,11 @@ def verified(
     """
     from paceline.backend.training import train
 
-    chosen = [one for one in (answer.best, answer.second) if one is not None]
-    found = []
-    for place, one in enumerate(chosen):
-        most = max(row["samples_to_target"] for row in one.rows)
-        scenario = load(folder / one.path, [f"stop.samples={int(LONGER * most)}"])
+    chosen = [plan for plan in (answer.best, answer.second) if plan is not None]
+    verified = []
+    for place, plan in enumerate(chosen):
+        most = max(row["samples_to_target"] for row in plan.rows)
+        scenario = load(folder / plan.path, [f"stop.samples={int(LONGER * most)}"])
 
         def report(now: str, done: float, place: int = place) -> None:
             if progress is not None:
@@ -518,30 +527,30 @@ def verified(
         slower = scenario.train.time_dilation
         notes = [said for run in runs if "pace" in run.summary and (said := say_pace(run.summary["pace"], slower))]
         measured = [None if time_s is None else time_s / slower for time_s in times]
-        found.append(Verified(candidate=one, measured_s=measured, notes=notes[:1]))
-    return found
+        verified.append(Verified(candidate=plan, measured_s=measured, notes=notes[:1]))
+    return verified
 
 
-def verified_words(found: Sequence[Verified]) -> str:
+def verified_words(verified: Sequence[Verified]) -> str:
     """Describes the measured times, their errors, and whether the order is the predicted one.
 
     Args:
-        found: the verified plans, the best first.
+        verified: the verified plans, the best first.
     """
     lines = ["Trained for real, paced:"]
-    for one in found:
-        reached = sum(time is not None for time in one.measured_s)
-        predicted_s = one.candidate.time_s
-        if one.mean_s is None or one.error is None or predicted_s is None:
-            lines.append(f"  {one.candidate.choice.words}: reached with {reached} of {len(one.measured_s)} seeds")
+    for plan in verified:
+        reached = sum(time is not None for time in plan.measured_s)
+        predicted_s = plan.candidate.time_s
+        if plan.mean_s is None or plan.error is None or predicted_s is None:
+            lines.append(f"  {plan.candidate.choice.words}: reached with {reached} of {len(plan.measured_s)} seeds")
         else:
             lines.append(
-                f"  {one.candidate.choice.words}: predicted {TIME_TO_TARGET.with_symbol(predicted_s)}, measured "
-                f"{TIME_TO_TARGET.with_symbol(one.mean_s)} (error of the prediction {signed_percent(one.error)} %)"
+                f"  {plan.candidate.choice.words}: predicted {TIME_TO_TARGET.with_symbol(predicted_s)}, measured "
+                f"{TIME_TO_TARGET.with_symbol(plan.mean_s)} (error of the prediction {signed_percent(plan.error)} %)"
             )
-    lines += [f"  note: {text}" for text in dict.fromkeys(text for one in found for text in one.notes)]
-    means = [one.mean_s for one in found]
-    if len(found) == 2 and None not in means:
+    lines += [f"  note: {text}" for text in dict.fromkeys(text for plan in verified for text in plan.notes)]
+    means = [plan.mean_s for plan in verified]
+    if len(verified) == 2 and None not in means:
         kept = means[0] <= means[1]  # type: ignore[operator]
         lines.append(f"  The order is {'the predicted one' if kept else 'the opposite of the predicted one'}.")
     return "\n".join(lines)

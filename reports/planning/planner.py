@@ -160,7 +160,7 @@ def names_of_arguments() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        text = re.sub(r"(?m)^--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), str(error))
+        text = re.sub(r"(?m)^--([a-z][a-z-]*)", lambda option: option[1].replace("-", "_"), str(error))
         raise type(error)(text) from None
 
 
@@ -193,13 +193,13 @@ def make_plan(
         study = PlanStudy(folder, space, objectives=len(request.objectives), seed=scenario.seed, batch=request.batch)
         trials = search(request, study, folder, jobs=jobs, progress=stage("searching"))
         write_trials(folder / TABLE, trials, request.objectives)
-        if not any(one.values for one in trials):
+        if not any(trial.values for trial in trials):
             raise RunFailed(_unreached(request, trials))
         candidates = _confirmed(
             request, scenario, trials, folder, jobs, stage("simulating the best plans with fresh seeds")
         )
-    if all(one.reason for one in candidates):
-        reasons = "\n".join(f"  {one.choice.words}: {one.reason}" for one in candidates)
+    if all(candidate.reason for candidate in candidates):
+        reasons = "\n".join(f"  {candidate.choice.words}: {candidate.reason}" for candidate in candidates)
         raise RunFailed(f"no plan reaches {request.target.words} with the reported seeds inside the limits:\n{reasons}")
     return PlanResult(
         request=request,
@@ -208,7 +208,10 @@ def make_plan(
         candidates=candidates,
         workers=scenario.cluster.workers,
         learning=_learning(scenario),
-        documents={one.path: yaml.safe_load((folder / one.path).read_text(encoding="utf-8")) for one in candidates},
+        documents={
+            candidate.path: yaml.safe_load((folder / candidate.path).read_text(encoding="utf-8"))
+            for candidate in candidates
+        },
     )
 
 
@@ -277,25 +280,30 @@ def _confirmed(
         document = scenario_of(
             scenario.dump(), kinds, trial.choice, stop=target, target=target, seed=first, seeds=len(seeds)
         )
-        one = load(document)
+        planned = load(document)
         path = f"{PLANS}/{trial.number:04d}-{slug(trial.choice.method)}.yaml"
         # without the stop, `paceline compare` measures without evaluations during the run
-        write_scenario(folder / path, {**one.dump(), "stop": {**one.dump()["stop"], request.target.kind: None}})
-        made.append((trial, one, path))
-        pieces.append(SearchPiece(scenario=one.dump(), target=request.target, store=folder / POINTS, all_seeds=True))
-    found: list[PlanCandidate] = []
+        content = planned.dump()
+        write_scenario(folder / path, {**content, "stop": {**content["stop"], request.target.kind: None}})
+        made.append((trial, planned, path))
+        pieces.append(SearchPiece(scenario=content, target=request.target, store=folder / POINTS, all_seeds=True))
+    candidates: list[PlanCandidate] = []
     results = each(evaluate, pieces, jobs=jobs, preload=[__name__, ENGINE])
     for done, (position, came) in enumerate(results, start=1):
-        trial, one, path = made[position]
+        trial, planned, path = made[position]
         if isinstance(came, TaskFailure):
             raise RunFailed(f"{trial.choice.words}: {came.message}")
-        rates = rates_of(one, alone=one.algorithms[0].alone)
-        found.append(_candidate(request, trial, one, came.result, rates, path))
+        rates = rates_of(planned, alone=planned.algorithms[0].alone)
+        candidates.append(_candidate(request, trial, planned, came.result, rates, path))
         if progress is not None:
             progress(f"{done} of {len(made)} plans", done / len(made))
     return sorted(
-        found,
-        key=lambda one: (bool(one.reason), one.values(request.objectives) if not one.reason else (), one.trial.number),
+        candidates,
+        key=lambda candidate: (
+            bool(candidate.reason),
+            candidate.values(request.objectives) if not candidate.reason else (),
+            candidate.trial.number,
+        ),
     )
 
 
@@ -316,17 +324,17 @@ def _candidate(
 def _unreached(request: PlanRequest, trials: Sequence[PlanTrial]) -> str:
     """Describes how close the trials came, and what would help."""
     best: tuple[float, Any] | None = None
-    for one in trials:
-        for row in one.rows:
+    for trial in trials:
+        for row in trial.rows:
             missing = shortfall(request.target, row["best"])
             if row["best"] is not None and (best is None or missing < best[0]):
-                best = missing, (one, row)
-    reasons = dict.fromkeys(one.reason for one in trials)
+                best = missing, (trial, row)
+    reasons = dict.fromkeys(trial.reason for trial in trials)
     said = f"none of {len(trials)} trials reaches {request.target.words} inside the limits"
     if best is not None:
-        one, row = best[1]
+        trial, row = best[1]
         figures = f"{significant(row['best'], 4)} after {SECONDS.with_symbol(row['wall_s'])}"
-        said += f"; the closest is {one.choice.words}: {request.target.kind} {figures}"
+        said += f"; the closest is {trial.choice.words}: {request.target.kind} {figures}"
     limits = [
         option
         for option, value in (("--within", request.limits.within_s), ("--budget", request.limits.budget_usd))
@@ -461,11 +469,11 @@ def target_of(given: str | Target | None, scenario: Scenario) -> Aim:
     """
     learning, of = scenario.workload.learning, scenario.workload.stood_in_words or ""
     if given is not None:
-        found = replace(parse_target(given if isinstance(given, str) else _as_text(given)), of=of)
+        target = replace(parse_target(given if isinstance(given, str) else _as_text(given)), of=of)
     elif scenario.target_accuracy is not None:
-        found = Aim("accuracy", scenario.target_accuracy, of)
+        target = Aim("accuracy", scenario.target_accuracy, of)
     elif scenario.target_loss is not None:
-        found = Aim("loss", scenario.target_loss, of)
+        target = Aim("loss", scenario.target_loss, of)
     else:
         raise InputError("--target: missing, and the scenario has none; give one such as accuracy=0.93")
     if learning == "none" and scenario.extrapolate is None:
@@ -473,9 +481,9 @@ def target_of(given: str | Target | None, scenario: Scenario) -> Aim:
             "workload.learning: found none, so no target is ever reached; expected train or quadratic, or a section "
             "extrapolate"
         )
-    if found.kind == "accuracy" and learning == "quadratic" and scenario.workload.options.get("link") is None:
+    if target.kind == "accuracy" and learning == "quadratic" and scenario.workload.options.get("link") is None:
         raise InputError("--target: found an accuracy; the noisy quadratic has a loss only, so give loss=L")
-    return found
+    return target
 
 
 def _as_text(target: Target) -> str:

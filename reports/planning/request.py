@@ -111,7 +111,7 @@ def parse_objectives(given: str | Sequence[str]) -> tuple[Objective, ...]:
     ('cost', 'time')
     """
     names = [part.strip() for part in (given.split(",") if isinstance(given, str) else map(str, given))]
-    known: tuple[Objective, ...] = tuple(one for name in names for one in OBJECTIVES if one == name)
+    known: tuple[Objective, ...] = tuple(objective for name in names for objective in OBJECTIVES if objective == name)
     if len(known) != len(names) or len(set(names)) != len(names) or not names:
         text = given if isinstance(given, str) else ",".join(names)
         raise InputError(f"--minimise: found {text!r}, expected one or more of {', '.join(OBJECTIVES)}, each once")
@@ -129,7 +129,7 @@ def values_of(objectives: Sequence[Objective], rates: PriceRates, time_s: float)
     >>> values_of(("time", "cost"), PriceRates(usd_per_hour=36.0, watts=None), 100.0)
     (100.0, 1.0)
     """
-    return tuple(time_s * rate_of(one, rates) for one in objectives)
+    return tuple(time_s * rate_of(objective, rates) for objective in objectives)
 
 
 def rate_of(objective: Objective, rates: PriceRates) -> float:
@@ -174,13 +174,13 @@ def _dominated_s(objectives: Sequence[Objective], rates: PriceRates, values: Seq
     return worst_s
 
 
-def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+def dominates(values: Sequence[float], other: Sequence[float]) -> bool:
     """Whether a plan is at least as good in every objective, and better in one.
 
     >>> dominates((1.0, 2.0), (1.0, 3.0)), dominates((1.0, 2.0), (1.0, 2.0))
     (True, False)
     """
-    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
+    return all(a <= b for a, b in zip(values, other, strict=True)) and tuple(values) != tuple(other)
 
 
 def pareto_front(values: Sequence[Sequence[float]]) -> list[int]:
@@ -189,7 +189,7 @@ def pareto_front(values: Sequence[Sequence[float]]) -> list[int]:
     >>> pareto_front([(3.0, 1.0), (1.0, 3.0), (2.0, 4.0)])
     [1, 0]
     """
-    free = [at for at, one in enumerate(values) if not any(dominates(other, one) for other in values)]
+    free = [at for at, value in enumerate(values) if not any(dominates(other, value) for other in values)]
     return sorted(free, key=lambda at: (tuple(values[at]), at))
 
 
@@ -269,19 +269,19 @@ def write_scenario(path: Path, scenario: Mapping[str, Any]) -> None:
 
 def trial_rows(trials: Sequence[PlanTrial], objectives: Sequence[Objective]) -> list[dict[str, Any]]:
     """Returns the rows of the table of trials, whose figures are None if the target was not reached."""
-    names = sorted({name for one in trials for name in one.choice.hyperparameters})
+    names = sorted({name for trial in trials for name in trial.choice.hyperparameters})
     figures = [OF_PLANS[name].key for name in objectives]
     return [
         {
-            "trial": one.number,
-            **{name: getattr(one.choice, name) for name in ("method", "nodes", "workers", "batch_per_worker")},
-            **{name: one.choice.hyperparameters.get(name) for name in names},
-            **dict(zip(figures, one.values or [None] * len(figures), strict=True)),
-            "best": one.rows[-1]["best"] if one.rows else None,
-            "bound_s": one.bound_s,
-            "reason": one.reason,
+            "trial": trial.number,
+            **{name: getattr(trial.choice, name) for name in ("method", "nodes", "workers", "batch_per_worker")},
+            **{name: trial.choice.hyperparameters.get(name) for name in names},
+            **dict(zip(figures, trial.values or [None] * len(figures), strict=True)),
+            "best": trial.rows[-1]["best"] if trial.rows else None,
+            "bound_s": trial.bound_s,
+            "reason": trial.reason,
         }
-        for one in trials
+        for trial in trials
     ]
 
 

@@ -119,7 +119,7 @@ class PlanStudy:
         done = self.trials
         first = len(done) // self.batch * self.batch
         drawn = _draw(self._space, done[:first], self._directions, self._seed + first, self.batch)
-        return first, [one for one in drawn if len(done) <= one.number < trials]
+        return first, [trial for trial in drawn if len(done) <= trial.number < trials]
 
     def add(
         self, drawn: DrawnPoint, *, values: Sequence[float] | None, missing: float, attributes: Mapping[str, Any]
@@ -206,7 +206,7 @@ def at_an_end(given: Range, value: Any, share: float = 0.05) -> bool:
     """
     if not isinstance(given, SearchInterval):
         return False
-    low, high, at = ((math.log(one) if given.log else one) for one in (given.low, given.high, value))
+    low, high, at = ((math.log(value) if given.log else value) for value in (given.low, given.high, value))
     return not low + share * (high - low) <= at <= high - share * (high - low)
 
 
@@ -257,20 +257,20 @@ class _Prepared:
 
 def trials_of(study: PlanStudy) -> list[PlanTrial]:
     """Returns the trials of a study, by number."""
-    found = []
-    for one in study.trials:
-        kept: Mapping[str, Any] = one.user_attrs
-        found.append(
+    known = []
+    for trial in study.trials:
+        kept: Mapping[str, Any] = trial.user_attrs
+        known.append(
             PlanTrial(
-                number=one.number,
+                number=trial.number,
                 choice=SearchChoice(**kept["choice"]),
-                values=None if kept["reason"] else tuple(one.values),
+                values=None if kept["reason"] else tuple(trial.values),
                 reason=kept["reason"],
                 rows=kept["rows"],
                 bound_s=kept["bound_s"],
             )
         )
-    return found
+    return known
 
 
 def search(
@@ -289,11 +289,11 @@ def search(
     kinds = offered_nodes(request.load())
     while len(study.trials) < request.trials:
         first, drawn = study.next_batch(request.trials)
-        known = [one.values for one in trials_of(study)[:first] if one.values is not None]
-        prepared = [_prepared(request, one, kinds, known) for one in drawn]
+        known = [trial.values for trial in trials_of(study)[:first] if trial.values is not None]
+        prepared = [_prepared(request, trial, kinds, known) for trial in drawn]
         rows = _simulated(request, prepared, folder, jobs, _counting(progress, drawn[0].number, request.trials))
-        for one, found in zip(prepared, rows, strict=True):
-            _record(request, study, one, found, folder)
+        for trial, outcome in zip(prepared, rows, strict=True):
+            _record(request, study, trial, outcome, folder)
     return trials_of(study)
 
 
@@ -324,8 +324,8 @@ def _simulated(
     request: PlanRequest, prepared: Sequence[_Prepared], folder: Path, jobs: int, ended: Callable[[], None]
 ) -> list[list[Row] | str]:
     """Returns the rows of each choice, or its error."""
-    found: list[list[Row] | str] = [one.reason for one in prepared]
-    runnable = [at for at, one in enumerate(prepared) if one.scenario is not None]
+    outcomes: list[list[Row] | str] = [trial.reason for trial in prepared]
+    runnable = [at for at, trial in enumerate(prepared) if trial.scenario is not None]
     for _ in range(len(prepared) - len(runnable)):
         ended()
     pieces = [
@@ -334,15 +334,15 @@ def _simulated(
         if (scenario := prepared[at].scenario) is not None
     ]
     for position, came in each(evaluate, pieces, jobs=jobs, preload=[__name__, ENGINE]):
-        found[runnable[position]] = (
+        outcomes[runnable[position]] = (
             f"cannot run: {_short(came.message)}" if isinstance(came, TaskFailure) else came.result
         )
         ended()
-    return found
+    return outcomes
 
 
-def _record(request: PlanRequest, study: PlanStudy, one: _Prepared, rows: list[Row] | str, folder: Path) -> None:
-    number, target = one.drawn.number, request.target
+def _record(request: PlanRequest, study: PlanStudy, trial: _Prepared, rows: list[Row] | str, folder: Path) -> None:
+    number, target = trial.drawn.number, request.target
     values, missing, reason = None, MOST_SHORT, ""
     kept: list[Row] = []
     if isinstance(rows, str):
@@ -352,23 +352,23 @@ def _record(request: PlanRequest, study: PlanStudy, one: _Prepared, rows: list[R
         times = [row["time_s"] for row in rows if row["time_s"] is not None]
         if len(times) == len(rows) == request.tuning_seeds:
             mean_s = fmean(times)
-            values, missing = values_of(request.objectives, one.rates, mean_s), 0.0
+            values, missing = values_of(request.objectives, trial.rates, mean_s), 0.0
         else:
             missing = shortfall(target, rows[-1]["best"])
-            reason = _why(rows[-1], one.bound_s, target.words)
-    if one.scenario is not None:
-        write_scenario(folder / TRIALS / f"{number:04d}.yaml", one.scenario)
-    choice = one.drawn.choice
+            reason = _why(rows[-1], trial.bound_s, target.words)
+    if trial.scenario is not None:
+        write_scenario(folder / TRIALS / f"{number:04d}.yaml", trial.scenario)
+    choice = trial.drawn.choice
     study.add(
-        one.drawn,
+        trial.drawn,
         values=values,
         missing=missing,
         attributes={
             "choice": {name: getattr(choice, name) for name in SearchChoice.__dataclass_fields__},
             "reason": reason,
             "rows": kept,
-            "bound_s": one.bound_s if math.isfinite(one.bound_s) else None,
-            "scenario": f"{TRIALS}/{number:04d}.yaml" if one.scenario is not None else None,
+            "bound_s": trial.bound_s if math.isfinite(trial.bound_s) else None,
+            "scenario": f"{TRIALS}/{number:04d}.yaml" if trial.scenario is not None else None,
         },
     )
 

@@ -215,7 +215,7 @@ def _counts(given: str | tuple[int, ...] | None, place: str, mistakes: list[str]
 def _ranges(method: Method, part: Planning, mistakes: list[str]) -> dict[str, Range]:
     """Returns the tuned hyper-parameters of a method: those of the section, or else the usual ones."""
     kinds = types_of(type(method))
-    found: dict[str, Range] = {}
+    ranges: dict[str, Range] = {}
     for key, given in part.ranges.items():
         owner, _, name = key.rpartition(".")
         if owner == method.name and name not in kinds:
@@ -224,16 +224,16 @@ def _ranges(method: Method, part: Planning, mistakes: list[str]) -> dict[str, Ra
         elif name in kinds and (
             owner == method.name or (not owner and f"{method.name}.{name}" not in part.hyperparameters)
         ):
-            found[name] = _range(given, whole=kinds[name] is int, place=key, mistakes=mistakes)
+            ranges[name] = _range(given, whole=kinds[name] is int, place=key, mistakes=mistakes)
     if part.hyperparameters:
-        return found
+        return ranges
     if "learning_rate" in kinds:
         rate: float = method.learning_rate  # type: ignore[attr-defined]
-        found["learning_rate"] = SearchInterval(low=rate / RATE_FACTOR, high=rate * RATE_FACTOR, log=True)
+        ranges["learning_rate"] = SearchInterval(low=rate / RATE_FACTOR, high=rate * RATE_FACTOR, log=True)
     for name in kinds:
         if values := values_near(method.name, name, getattr(method, name)):
-            found[name] = Values(values)
-    return found
+            ranges[name] = Values(values)
+    return ranges
 
 
 def _range(given: HyperparameterRange, *, whole: bool, place: str, mistakes: list[str]) -> Range:
@@ -369,7 +369,7 @@ def scenario_of(
         seeds: the number of seeds.
     """
     made = copy.deepcopy(dict(base))
-    entry = next(one for one in made["algorithms"] if one["name"] == choice.method)
+    entry = next(item for item in made["algorithms"] if item["name"] == choice.method)
     made["algorithms"] = [{**entry, **choice.hyperparameters}]
     made["cluster"] = _cluster(made["cluster"], kinds, choice)
     given = made["workload"]["batch_per_worker"]

@@ -167,12 +167,12 @@ def _in_group(table: SweepTable, rows: pd.DataFrame, figure: Figure) -> Iterator
         else list(dict.fromkeys(name for names in best.values() for name in names))
     )
     for before, after in permutations(names, 2):
-        one, other = curves[before].align(curves[after], join="inner")
-        if one.shape[1] < 2 or one.shape[0] < 1 or not ((one > 0) & (other > 0)).all(axis=None):
+        behind, ahead = curves[before].align(curves[after], join="inner")
+        if behind.shape[1] < 2 or behind.shape[0] < 1 or not ((behind > 0) & (ahead > 0)).all(axis=None):
             continue
-        places = one.columns.to_numpy(dtype=float)
-        lead = _lead(one.to_numpy(), other.to_numpy(), sign, np.full((1, len(one)), 1 / len(one)))[0]
-        at, low, high = place_and_interval(one.to_numpy(), other.to_numpy(), places, sign)
+        places = behind.columns.to_numpy(dtype=float)
+        lead = _lead(behind.to_numpy(), ahead.to_numpy(), sign, np.full((1, len(behind)), 1 / len(behind)))[0]
+        at, low, high = place_and_interval(behind.to_numpy(), ahead.to_numpy(), places, sign)
         if not np.isfinite(at):
             continue
         last = int(np.flatnonzero(lead <= 0)[-1])
@@ -186,7 +186,7 @@ def _in_group(table: SweepTable, rows: pd.DataFrame, figure: Figure) -> Iterator
             at=at,
             low=low,
             high=high,
-            seeds=len(one),
+            seeds=len(behind),
             values=values,
             leads=before in best[places[last]] and after in best[places[last + 1]],
             repeated=bool((np.diff(lead > 0) != 0).sum() > 1),
@@ -200,11 +200,11 @@ def _best(curves: Mapping[str, pd.DataFrame], sign: int) -> dict[float, list[str
     return {float(place): [str(name) for name in row.index[row]] for place, row in equal.iterrows()}  # type: ignore[arg-type]
 
 
-def place_and_interval(one: Any, other: Any, places: Any, sign: int) -> tuple[float, float, float]:
+def place_and_interval(curve: Any, other: Any, places: Any, sign: int) -> tuple[float, float, float]:
     """Returns from where on `other` is better than `one`, and the ends of the 95 % interval of this place.
 
     Args:
-        one: figures of an algorithm (seeds, values of the axis), above 0.
+        curve: figures of an algorithm (seeds, values of the axis), above 0.
         other: figures of the other algorithm.
         places: the values of the axis, increasing.
         sign: 1 if more is better, else -1.
@@ -217,25 +217,18 @@ def place_and_interval(one: Any, other: Any, places: Any, sign: int) -> tuple[fl
     >>> round(place_and_interval(flat, falling, np.array([1.0, 2.0, 8.0, 16.0]), -1)[0], 3)
     4.0
     """
-    count = len(one)
-    at = float(_last_change(_lead(one, other, sign, np.full((1, count), 1 / count)), places)[0])
+    count = len(curve)
+    at = float(_last_change(_lead(curve, other, sign, np.full((1, count), 1 / count)), places)[0])
     if not enough(count) or not np.isfinite(at):
         return at, float("nan"), float("nan")
     weights, probabilities = resamples(count)
-    changes = _last_change(_lead(one, other, sign, weights), places)
+    changes = _last_change(_lead(curve, other, sign, weights), places)
     return at, *interval_ends(changes, probabilities, tail(count))
 
 
-def _lead(one: Any, other: Any, sign: int, weights: Any) -> Any:
-    """Returns by how much `other` is better in each resample, at each value: the logarithm of the ratio of means.
-
-    Args:
-        one: figures of an algorithm (seeds, values).
-        other: figures of the other algorithm.
-        sign: 1 if more is better, else -1.
-        weights: of the seeds in each resample (resamples, seeds).
-    """
-    return sign * (np.log(weights @ other) - np.log(weights @ one))
+def _lead(curve: Any, other: Any, sign: int, weights: Any) -> Any:
+    """Returns by how much `other` is better in each resample, at each value: the logarithm of the ratio of means."""
+    return sign * (np.log(weights @ other) - np.log(weights @ curve))
 
 
 def _last_change(lead: Any, places: Sequence[float] | Any) -> Any:

@@ -111,12 +111,12 @@ def each(
 
 
 def _start(context: Any, work: Callable[[Any], Any], workers: list[BaseProcess]) -> Worker:
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+    ours, child = context.Pipe()
+    process = context.Process(target=_serve, args=(child, work), daemon=True)
     with without_interrupts():
         process.start()
         workers.append(process)
-    theirs.close()  # otherwise the pipe would stay open after the end of the worker
+    child.close()  # otherwise the pipe would stay open after the end of the worker
     return ours, process
 
 
@@ -235,14 +235,7 @@ def each_on_dask(
 def _together(
     client: Any, work: Callable[[Piece], Result], pieces: Sequence[tuple[int, Piece]], ahead: int
 ) -> Iterator[tuple[int, Done[Result] | TaskFailure | None]]:
-    """Runs tasks and yields the result of each when it ends; None if Dask gave it up because its workers died.
-
-    Args:
-        client: the connection to the cluster.
-        work: the function.
-        pieces: the position and the argument of each task.
-        ahead: number of tasks in the scheduler at a time.
-    """
+    """Runs tasks and yields the result of each when it ends; None if Dask gave it up because its workers died."""
     from distributed import as_completed
 
     waiting = iter(pieces)

@@ -197,7 +197,7 @@ def _of_path(path: Path) -> str | None:
         state = path.stat()
         if path.is_dir():  # of a data set: names, sizes and times, because reading all of it could take minutes
             files = [(str(file), file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
-            return checksum(json.dumps([(name, one.st_size, one.st_mtime_ns) for name, one in files]).encode())
+            return checksum(json.dumps([(name, status.st_size, status.st_mtime_ns) for name, status in files]).encode())
         return _of_file(path, state.st_mtime_ns, state.st_size)
     except OSError:
         return None

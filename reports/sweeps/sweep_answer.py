@@ -104,8 +104,8 @@ def sweep_document(sweep: SweepResult, table: SweepTable) -> dict[str, Any]:
         sweep: the runs.
         table: their table.
     """
-    found = [crossing.document() for crossing in crossings(table)]
-    return {**sweep.document(), **({"crossings": found} if found else {})}
+    crossed = [crossing.document() for crossing in crossings(table)]
+    return {**sweep.document(), **({"crossings": crossed} if crossed else {})}
 
 
 def _runs_in_words(table: SweepTable, names: Sequence[str]) -> str:
@@ -230,13 +230,13 @@ def _runs_section(table: SweepTable) -> Section:
     return Section("points", "Points", blocks)
 
 
-def _crossings_table(table: SweepTable, found: Sequence[LineCrossing]) -> Table:
+def _crossings_table(table: SweepTable, crossed: Sequence[LineCrossing]) -> Table:
     columns = [
         Column("figure"), Column("better below"), Column("better above"), Column(_axis_title(table), PLAIN),
         Column("95 % interval"), Column("other values"),
     ]  # fmt: skip
     rows = []
-    for crossing in found:
+    for crossing in crossed:
         ends = crossing.document()["interval"]
         span = "too few seeds" if ends is None else " to ".join(_end(end) for end in ends.values())
         values = label(crossing.values, table.others)
@@ -253,9 +253,9 @@ def _end(end: float | None) -> str:
 
 def _figures_section(table: SweepTable) -> Section:
     """Returns the charts of all figures, and the table of crossings."""
-    found = crossings(table)
+    crossed = crossings(table)
     words = Claim("Lines are means over seeds; bands reach from the lowest to the highest seed.")
-    tables = [_crossings_table(table, found)] if found else []
+    tables = [_crossings_table(table, crossed)] if crossed else []
     title = "Scaling" if table.sizes else "Figures"
     return Section("scaling", title, [words, *charts(table), *tables])
 
@@ -281,20 +281,26 @@ def charts(table: SweepTable, rows: pd.DataFrame | None = None) -> list[Chart]:
         table: the table of the sweep.
         rows: the rows to draw, in one plot for each figure; None: all rows, in as many plots as `parts`.
     """
-    found = crossings(table)
+    line_crossings = crossings(table)
     shown = parts(table) if rows is None else [("", rows)]
     figures = [figure for figure in DRAWN if figure.column in table.frame and table.frame[figure.column].notna().any()]
     if table.sizes:  # speed-up says more
         figures = [figure for figure in figures if figure is not STEP_TIME]
     made = []
     for figure in figures:
-        marked = sorted((one for one in found if one.figure is figure), key=lambda crossing: not crossing.leads)
+        marked = sorted(
+            (crossing for crossing in line_crossings if crossing.figure is figure),
+            key=lambda crossing: not crossing.leads,
+        )
         plots = {name: plot for name, part in shown if (plot := _plot(table, figure, part, marked)) is not None}
         if not plots:
             continue
         means = table.frame.groupby("algorithm", sort=False)[figure.column].mean().dropna()
         values = listed([f"{name} {figure.with_symbol(float(value))}" for name, value in means.items()])
-        crossed = [f"{one.after} passes {one.before} at {significant(one.at)}" for one in marked[:MOST_MARKED]]
+        crossed = [
+            f"{crossing.after} passes {crossing.before} at {significant(crossing.at)}"
+            for crossing in marked[:MOST_MARKED]
+        ]
         words = figure.meaning
         if marked and _numeric(table, table.x):
             words += " Vertical dashed lines are where the order of two methods changes."
@@ -353,7 +359,12 @@ def _plot(table: SweepTable, figure: Figure, rows: pd.DataFrame, marked: Sequenc
         combinations += [values] * (values not in combinations)
         style = STYLES[combinations.index(values) % len(STYLES)]
         series += _line(table, figure, line, values, style)
-    every = [value for one in series for value in (*one.y, *(one.low or ()), *(one.high or ())) if value is not None]
+    every = [
+        value
+        for series in series
+        for value in (*series.y, *(series.low or ()), *(series.high or ()))
+        if value is not None
+    ]
     if not every:
         return None
     if figure in (*SPEED_UPS, EFFICIENCY) and numeric:

@@ -226,7 +226,7 @@ def tabulate(sweep: SweepResult) -> SweepTable:
     for name in INTERVALS:
         ends = [(entry.summary.get("prediction_interval") or {}).get(name) or {} for entry in entries]
         for end in ("low", "high"):
-            columns[f"{name}_{end}"] = pd.Series([one.get(end) for one in ends], dtype="Float64")
+            columns[f"{name}_{end}"] = pd.Series([bounds.get(end) for bounds in ends], dtype="Float64")
     every = pd.DataFrame(columns)
     succeeded = pd.Series([not entry.error for entry in entries], dtype=bool)
     frame = every[succeeded]
@@ -278,12 +278,12 @@ def _column(values: Sequence[Any]) -> pd.Series[Any]:
 
 def sizes_of(frame: pd.DataFrame, paths: Sequence[str], axes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Returns the paths of the axes that change the number of workers if all other axes are constant."""
-    found: list[str] = []
+    sentences: list[str] = []
     for axis in axes or [(path,) for path in paths]:
         rest = ["algorithm", "seed", *(other for other in paths if other not in axis)]
         if (frame.groupby(rest, sort=False, dropna=False)["workers"].nunique() > 1).any():
-            found += axis
-    return tuple(found)
+            sentences += axis
+    return tuple(sentences)
 
 
 def _derived(frame: pd.DataFrame, fixed: Sequence[str]) -> pd.DataFrame:

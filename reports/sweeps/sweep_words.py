@@ -282,7 +282,7 @@ def first_words(table: SweepTable) -> str:
         return ""
     means = table.means()
     means = means[~means["unfinished"]]
-    figure = next((one for one in compared_figures(table) if means[one.column].notna().any()), None)
+    figure = next((column for column in compared_figures(table) if means[column.column].notna().any()), None)
     if figure is None:
         return ""
     ranges: list[tuple[list[str], list[float]]] = []
@@ -308,14 +308,14 @@ def crossing_words(table: SweepTable) -> str:
     Args:
         table: the table of the sweep.
     """
-    found = crossings(table)
+    crossed = crossings(table)
     if table.frame["algorithm"].nunique() > ALL_PAIRS:
-        found = [crossing for crossing in found if crossing.leads]
-    said = [_crossing(table, crossing) for crossing in found[:MOST_CROSSINGS]]
-    if len(found) > MOST_CROSSINGS:
-        said.append(f"{len(found) - MOST_CROSSINGS} more changes of the order are in sweep.json.")
-    if any(isnan(crossing.low) for crossing in found):
-        seeds = min(crossing.seeds for crossing in found)
+        crossed = [crossing for crossing in crossed if crossing.leads]
+    said = [_crossing(table, crossing) for crossing in crossed[:MOST_CROSSINGS]]
+    if len(crossed) > MOST_CROSSINGS:
+        said.append(f"{len(crossed) - MOST_CROSSINGS} more changes of the order are in sweep.json.")
+    if any(isnan(crossing.low) for crossing in crossed):
+        seeds = min(crossing.seeds for crossing in crossed)
         few = "One seed is" if seeds == 1 else f"{seeds} seeds are"
         said.append(f"{few} too few for 95 % intervals of these places; give --seeds {SEEDS_NEEDED} or more.")
     return " ".join(said)

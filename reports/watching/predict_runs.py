@@ -67,15 +67,15 @@ class PredictedProgress:
             workers: number of workers, ranks 0 … workers − 1.
         """
         spans, summary = run.tables.spans, run.summary
-        mine = spans[(spans["activity"] == "compute") & (spans["rank"] < workers)]
-        each = mine.groupby(["rank", "step"]).agg({"start_s": "min", "end_s": "max"}).reset_index()
+        gradients = spans[(spans["activity"] == "compute") & (spans["rank"] < workers)]
+        each = gradients.groupby(["rank", "step"]).agg({"start_s": "min", "end_s": "max"}).reset_index()
         each = each.sort_values("start_s", kind="stable")
         each["lasted_s"] = each["end_s"] - each["start_s"]
         figures: Mapping[str, Any] = summary
         aim = aim_of(summary)
         return PredictedProgress(
             ends_s=np.sort(each["end_s"].to_numpy()),
-            gradient_s={int(str(rank)): one["lasted_s"].to_numpy() for rank, one in each.groupby("rank")},
+            gradient_s={int(str(rank)): rows["lasted_s"].to_numpy() for rank, rows in each.groupby("rank")},
             wall_s=summary["wall_s"],
             stop_reason=summary["stop_reason"],
             aim=aim,
@@ -168,7 +168,7 @@ def predict_runs(
         The predicted progress of each run.
     """
     plans = scenario.plans(paced=True)  # no effect on runs that are not paced
-    found = {}
+    predictions = {}
     for number, plan in enumerate(plans):
         job = plan.measured_job
 
@@ -189,5 +189,5 @@ def predict_runs(
                 target=plan.target,
                 target_loss=plan.target_loss,
             )
-        found[plan.name, plan.seed] = PredictedProgress.of(run, job.workers)
-    return found
+        predictions[plan.name, plan.seed] = PredictedProgress.of(run, job.workers)
+    return predictions

@@ -172,13 +172,13 @@ class SlowRanks:
     @property
     def periods(self) -> list[SlowPeriod]:
         """The periods of all ranks, the slowest first."""
-        found = [period for watch in self._ranks.values() for period in watch.periods]
-        return sorted(found, key=lambda one: -one.excess)
+        periods = [period for watch in self._ranks.values() for period in watch.periods]
+        return sorted(periods, key=lambda period: -period.excess)
 
     @property
     def slow(self) -> list[SlowPeriod]:
         """The periods that last."""
-        return [one for one in self.periods if one.to_step is None]
+        return [period for period in self.periods if period.to_step is None]
 
 
 class ProgressReading(NamedTuple):
@@ -252,26 +252,28 @@ class RunWatch:
 
     def add(self, now: Totals) -> RunProgress:
         """Adds a reading and returns the progress."""
-        mine = now.by_rank[: self._workers]
+        workers = now.by_rank[: self._workers]
         if not self._readings:
-            self._begin(now, mine)
+            self._begin(now, workers)
         self.slow_ranks.add(now.by_rank)
-        reading = ProgressReading(now.elapsed_s, self._before + sum(one.gradients for one in mine))
+        reading = ProgressReading(now.elapsed_s, self._before + sum(worker.gradients for worker in workers))
         self._readings.append(reading)
         while len(self._readings) > 2 and self._readings[1].elapsed_s <= now.elapsed_s / 2:
             self._readings.popleft()
         loss = self._window.add(now).loss
         return self._progress(reading, loss, now.scored)
 
-    def _begin(self, now: Totals, mine: tuple[RankTotals, ...]) -> None:
+    def _begin(self, now: Totals, workers: tuple[RankTotals, ...]) -> None:
         """Starts at 0, or where the run was resumed: ranks then have steps without gradients."""
-        done = [max(0.0, one.step - one.gradients) for one in mine]
+        done = [max(0.0, worker.step - worker.gradients) for worker in workers]
         if min(done, default=0.0) < 1:
             self._readings.append(ProgressReading(0.0, 0.0))
             return
         self._before = sum(done)
         self.slow_ranks.begin(now.by_rank)
-        self._readings.append(ProgressReading(now.elapsed_s, self._before + sum(one.gradients for one in mine)))
+        self._readings.append(
+            ProgressReading(now.elapsed_s, self._before + sum(worker.gradients for worker in workers))
+        )
 
     def _progress(self, now: ProgressReading, loss: float | None, scored: Scored | None) -> RunProgress:
         predicted, workers, since = self.predicted, self._workers, self._readings[0]
@@ -435,18 +437,15 @@ def slow_words(slow: Sequence[SlowPeriod], ranks: int) -> str:
         return ""
     if (alike := _alike(slow, ranks)) is not None:
         return f"slower than predicted: all {ranks} ranks, by {alike}"
-    named = [f"rank {one.rank} by {100 * one.excess:.0f} % from step {one.from_step} on" for one in slow[:NAMED]]
+    named = [
+        f"rank {period.rank} by {100 * period.excess:.0f} % from step {period.from_step} on" for period in slow[:NAMED]
+    ]
     more = [f"{len(slow) - NAMED} more ranks"] if len(slow) > NAMED else []
     return "slower than predicted: " + ", ".join([*named, *more])
 
 
 def _alike(slow: Sequence[SlowPeriod], ranks: int) -> str | None:
-    """Returns the range of slowness if all ranks are about equally slow; else None, as the slowest are then named.
-
-    Args:
-        slow: the slow periods that last, the slowest first.
-        ranks: the number of watched ranks.
-    """
+    """Returns the range of slowness if all ranks are about equally slow; else None, as the slowest are then named."""
     if not len(slow) == ranks > 1 or slow[0].excess > 2 * slow[-1].excess:
         return None
     low, high = f"{100 * slow[-1].excess:.0f}", f"{100 * slow[0].excess:.0f}"
@@ -527,12 +526,11 @@ def _target(aim: Aim, reached_s: float | None, predicted_s: float | None) -> str
 
 def _slow_periods(periods: Sequence[SlowPeriod], ranks: int) -> list[str]:
     """Returns a part of the sentence for each of the slowest ranks, or one for all."""
-    if (alike := _alike([one for one in periods if one.to_step is None], ranks)) is not None:
+    if (alike := _alike([period for period in periods if period.to_step is None], ranks)) is not None:
         return [f"all {ranks} ranks were {alike} slower than predicted"]
     said = []
-    for one in periods[:NAMED]:
-        when = "on" if one.to_step is None else f"to step {one.to_step}"
-        said.append(
-            f"rank {one.rank} was {100 * one.excess:.0f} % slower than predicted from step {one.from_step} {when}"
-        )
+    for period in periods[:NAMED]:
+        when = "on" if period.to_step is None else f"to step {period.to_step}"
+        slower = f"{100 * period.excess:.0f} % slower than predicted"
+        said.append(f"rank {period.rank} was {slower} from step {period.from_step} {when}")
     return [*said, f"{len(periods) - NAMED} more slow periods"] if len(periods) > NAMED else said
