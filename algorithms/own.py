@@ -1,10 +1,7 @@
 """User-defined methods: given by their class, or provided by an installed package.
 
-Rules of this file:
-
-* A class is checked before it is used, and all its errors are reported together.
-* A package provides methods by entry points of the group `GROUP`: name = module:Class. A broken entry point is an error
-  only when its method is requested.
+A package provides methods by entry points of the group `GROUP`: name = module:Class. A broken entry point is an error
+only when its method is requested.
 """
 
 from __future__ import annotations

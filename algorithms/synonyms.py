@@ -1,8 +1,8 @@
 """Common names of techniques in papers and libraries, and the methods that correspond to them.
 
-Rules of this file: each text agrees with the page of the method (docs/methods) and states the differences. The names of
-methods are not in the table. Where the first method is the technique itself, each name is an alias: it is accepted
-wherever the name of a method is, and may set some of the hyper-parameters.
+Each text agrees with the page of the method (docs/methods) and states the differences. The names of methods are not in
+the table. Where the first method is the technique itself, each name is an alias: it is accepted wherever the name of a
+method is, and may set some of the hyper-parameters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Every figure of a run, declared once: key, names, unit, which way is better, and how its error is measured.
 
-Rules of this file:
-
 * Tables, charts, comparisons, sweeps, plans, filters and the reference page take figures from here and choose among
   them. None of them has a unit or a number of digits of its own.
 * A figure prints the same in every output, with the digits of its unit: three significant ones, if neither the unit nor

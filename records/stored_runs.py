@@ -1,13 +1,10 @@
 """Stored runs: finds, filters, compares and deletes them by the ``run.json`` in their folders, without their tables.
 
-Rules of this file:
-
-* A run is a folder with a ``run.json``, in one of the given folders or given itself. A damaged ``run.json`` is reported
-  with the reason, and the other runs are still found.
-* Only a folder whose ``run.json`` was read as that of a run is deleted. A link to a folder is not followed: deleting
-  what it points to would surprise, and deleting the link would free nothing.
-* The folder is first renamed to a hidden name in the same parent folder, so that an interrupted deletion leaves no
-  folder that looks like a complete run.
+A run is a folder with a ``run.json``, in one of the given folders or given itself. A damaged ``run.json`` is reported
+with the reason, and the other runs are still found. Only a folder whose ``run.json`` was read as that of a run is
+deleted. A link to a folder is not followed: deleting what it points to would surprise, and deleting the link would free
+nothing. The folder is first renamed to a hidden name in the same parent folder, so that an interrupted deletion leaves
+no folder that looks like a complete run.
 """
 
 from __future__ import annotations

@@ -310,13 +310,7 @@ def _numbered(spans: Sequence[Span]) -> Iterator[tuple[Row, int]]:
 
 
 def _split(span: Span, ready_s: float | None) -> Iterator[Row]:
-    """Yields the rows of a span.
-
-    Args:
-        span: the span.
-        ready_s: of a collective, when its last member entered; of a receive, when the message was sent; None if
-            unknown.
-    """
+    """Yields the rows of a span; `ready_s` is when the last member of a collective entered, or a message was sent."""
     rank, lane, activity, layer, step, start_s, end_s, size, _, _ = span
     if activity in ("collective", "receive"):
         sent = size if activity == "collective" else 0

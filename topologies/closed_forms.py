@@ -1,12 +1,9 @@
 """Closed forms: the time of collectives when nothing else uses the network.
 
-Rules of this file:
-
-* Every rank sends one message and receives one at a time, both at once (full duplex), all equally fast. A message of n
-  bytes takes α + n β; reducing n bytes takes another n γ. All members enter at the same moment.
-* p is the number of ranks, `nbytes` the size of one rank's whole vector (for gathers: of the gathered result),
-  `alpha_s` α in seconds, `beta_s_per_byte` β and `gamma_s_per_byte` γ in seconds per byte; the result is in seconds.
-* A collective of one rank takes no time.
+Every rank sends one message and receives one at a time, both at once (full duplex), all equally fast. A message of n
+bytes takes α + n β; reducing n bytes takes another n γ. All members enter at the same moment. p is the number of ranks,
+`nbytes` the size of one rank's whole vector (for gathers: of the gathered result), `alpha_s` α in seconds,
+`beta_s_per_byte` β and `gamma_s_per_byte` γ in seconds per byte; the result is in seconds.
 
 Sources: Thakur, Rabenseifner, Gropp, IJHPCA 2005, and MPICH, corrected where a message-level simulation
 disagrees (noted below).

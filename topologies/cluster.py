@@ -1,11 +1,9 @@
 """Clusters: machines on a graph, and the placement of ranks.
 
-Rules of this file:
-
-* Worker ranks are numbered node by node. The server of a method that has one comes after the workers and is placed on
-  `server_node`, whose links it shares.
-* Every rank is placed on a vertex of the graph. Ranks on one vertex reach each other over their node's
-  `intra_node_link`: each copies out and in at its rate, as processes of one host do. All others use the graph.
+Worker ranks are numbered node by node. The server of a method that has one comes after the workers and is placed on
+`server_node`, whose links it shares. Every rank is placed on a vertex of the graph. Ranks on one vertex reach each
+other over their node's `intra_node_link`: each copies out and in at its rate, as processes of one host do. All others
+use the graph.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """A cluster's network for an emulation: hosts, and between any two the lines that a packet crosses.
 
-Rules of this file:
-
-* A host is a vertex of the graph with ranks: all ranks on a vertex are on one host, and messages between them cross no
-  line. A line is one direction of a connection; parallel cables are one line.
-* Routes are the simulator's own, by the same rule, so that model and emulation route messages alike.
-* `time_dilation` scales time: rates are divided by it and latencies multiplied, as device times are in a paced run.
-  So gradient and exchange times have the same ratio as in the scenario, on a slower clock.
+A host is a vertex of the graph with ranks: all ranks on a vertex are on one host, and messages between them cross no
+line. A line is one direction of a connection; parallel cables are one line. Routes are the simulator's own, by the same
+rule, so that model and emulation route messages alike. `time_dilation` scales time: rates are divided by it and
+latencies multiplied, as device times are in a paced run. So gradient and exchange times have the same ratio as in the
+scenario, on a slower clock.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Converts a data set of the catalogue to record files, which `reading.folder` describes.
 
-Rules of this file:
-
-* Records are written in chunks; pictures in folders are read one by one, so that they need not fit in memory.
-* The training data are shuffled once, by a seed, before they are written: a contiguous reader shuffles only nearby
-  records, while folders of pictures, for example, are ordered by class. The held-out data keep their order.
+Records are written in chunks; pictures in folders are read one by one, so that they need not fit in memory. The
+training data are shuffled once, by a seed, before they are written: a contiguous reader shuffles only nearby records,
+while folders of pictures, for example, are ordered by class. The held-out data keep their order.
 """
 
 from __future__ import annotations

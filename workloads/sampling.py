@@ -1,10 +1,7 @@
 """The samples of a step: a function of the seed and of `Samples` only.
 
-Rules of this file:
-
-* Step k of all workers together is one global batch of G = workers × count samples; worker r takes the r-th part of
-  it. So P workers with batch b use exactly the samples of one worker with batch P b, in every interpreter and at any
-  pace.
+* Step k of all workers together is one global batch of G = workers × count samples; worker r takes the r-th part of it.
+  So P workers with batch b use exactly the samples of one worker with batch P b, in every interpreter and at any pace.
 * An epoch has ⌊N / G⌋ global batches. Every epoch shuffles all N samples, so the samples that do not fill a batch
   differ from epoch to epoch.
 * There is no stored position, so workers may be many steps apart.

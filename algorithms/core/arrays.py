@@ -1,7 +1,7 @@
 """Operations on vectors beyond arithmetic: sorting, indexing and matrices, for NumPy and torch.
 
-Rules of this file: NumPy and torch use nearly the same names, so each function is written once for both, with
-`library`. Callers treat a `Null` themselves; these functions do not accept it.
+NumPy and torch use nearly the same names, so each function is written once for both, with `library`. Callers treat a
+`Null` themselves; these functions do not accept it.
 """
 
 from __future__ import annotations

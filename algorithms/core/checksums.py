@@ -1,15 +1,12 @@
 """Checksums of stored files, and one kind of error for every failure to read them.
 
-Rules of this file:
-
-* Checksums are XXH3 with 128 bits. It runs at the speed of memory (20 GB/s here, where BLAKE2b does 0.9 and SHA-256
-  1.6), so storing and reading cost no more than before. It finds accidental damage: a bad disk, a copy that was cut
-  off, an editor. It does not protect against manipulation; therefore pickles are read with a list of permitted types
-  (`backend.posix.restricted_pickle`).
-* A JSON document contains a checksum of all its other values. It is computed from the values and not from the text, so
-  indentation may change.
-* A parser of damaged bytes may raise anything, from UnicodeDecodeError to MemoryError. `reading` turns all of it into
-  an `InputError` that names the file. Stored JSON is read by `read_json`, and JSON from elsewhere by `parsed`.
+Checksums are XXH3 with 128 bits. It runs at the speed of memory (20 GB/s here, where BLAKE2b does 0.9 and SHA-256 1.6),
+so storing and reading cost no more than before. It finds accidental damage: a bad disk, a copy that was cut off, an
+editor. It does not protect against manipulation; therefore pickles are read with a list of permitted types
+(`backend.posix.restricted_pickle`). A JSON document contains a checksum of all its other values. It is computed from
+the values and not from the text, so indentation may change. A parser of damaged bytes may raise anything, from
+UnicodeDecodeError to MemoryError. `reading` turns all of it into an `InputError` that names the file. Stored JSON is
+read by `read_json`, and JSON from elsewhere by `parsed`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Gradient compression: with error feedback, or by shorter numbers.
 
-Rules of this file:
-
-* A compressed message contains smaller vectors, so every interpreter counts fewer bytes without special treatment.
-* Error feedback: the part of a gradient that was not sent is the residual, and is added to the next gradient. Message
-  and residual together are equal to the input. `Cast` has none: what rounding leaves out is lost, as in torch's hooks.
-* All members of an average get the same vector, bit for bit: they compute it from the same messages in the same order.
+A compressed message contains smaller vectors, so every interpreter counts fewer bytes without special treatment. Error
+feedback: the part of a gradient that was not sent is the residual, and is added to the next gradient. Message and
+residual together are equal to the input. `Cast` has none: what rounding leaves out is lost, as in torch's hooks. All
+members of an average get the same vector, bit for bit: they compute it from the same messages in the same order.
 
 A method that averages calls ``mean, kept = yield from average_compressed(gradient, group, key, compression, kept)``.
 One that sends calls ``message, kept = yield from compressed(vector, compression, kept)``, and its receiver calls

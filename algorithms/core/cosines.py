@@ -1,11 +1,9 @@
 """The discrete cosine transform (DCT) of square tiles of a vector, as products with one orthonormal matrix.
 
-Rules of this file:
-
-* A layer is a flat slice here, so its tiles are not those of the layer's own matrix: a tile holds s² consecutive
-  numbers of the slice, row by row. The last tile of a layer is padded with zeros. A layer with fewer than s² numbers is
-  one tile, as small as possible.
-* A product is computed by NumPy or torch on the same shapes in every interpreter, so all of them get the same numbers.
+A layer is a flat slice here, so its tiles are not those of the layer's own matrix: a tile holds s² consecutive numbers
+of the slice, row by row. The last tile of a layer is padded with zeros. A layer with fewer than s² numbers is one tile,
+as small as possible. A product is computed by NumPy or torch on the same shapes in every interpreter, so all of them
+get the same numbers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Staleness-aware learning rates: factors by which a stale gradient is scaled before it is applied.
 
-Rules of this file:
-
-* Each is a pure function of a gradient and its staleness τ, in versions.
-* A fresh gradient (τ = 0) is never scaled.
+Each is a pure function of a gradient and its staleness τ, in versions.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """The guarantees that methods can declare; `paceline.checking.check_guarantees` checks runs against them.
 
-Rules of this file:
-
-* A guarantee holds for every run, regardless of the cluster, the order of messages and the seed. After a worker has
-  died, the only guarantee is that the run continues.
-* The number of a guarantee ("at most so many") comes from the method's `bounds`, since it follows from hyper-parameters
-  and the number of workers.
-* A method can also promise guarantees of its own: functions that `custom_guarantee` has named.
+A guarantee holds for every run, regardless of the cluster, the order of messages and the seed. After a worker has died,
+the only guarantee is that the run continues. The number of a guarantee ("at most so many") comes from the method's
+`bounds`, since it follows from hyper-parameters and the number of workers. A method can also promise guarantees of its
+own: functions that `custom_guarantee` has named.
 """
 
 from __future__ import annotations

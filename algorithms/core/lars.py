@@ -1,12 +1,9 @@
 """LARS: the step of each layer is proportional to the norm of its weights, regardless of the norm of its gradient.
 
-Rules of this file:
-
-* The published algorithm and the authors' code differ, and both changed over time. Each difference is an option with
-  its source.
-* The ratio uses the norm of the gradient before decay is added. Therefore this transform adds the decay.
-* The gradient must be the one that all replicas share. With norms of their own gradients, replicas would have different
-  ratios and would drift apart.
+The published algorithm and the authors' code differ, and both changed over time. Each difference is an option with its
+source. The ratio uses the norm of the gradient before decay is added. Therefore this transform adds the decay. The
+gradient must be the one that all replicas share. With norms of their own gradients, replicas would have different
+ratios and would drift apart.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Imports user-defined objects that a scenario names as ``module:name`` or ``path/to/file.py:name``.
 
-Rules of this file:
-
-* A module is searched on Python's path and then in the current folder, which is not on the path of a command.
-* Every failure of an import is reported as an `InputError` with its cause.
+A module is searched on Python's path and then in the current folder, which is not on the path of a command.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Groups of hyper-parameters, and the permitted range of each number.
 
-Rules of this file: a wrong value is reported as ``name: found …, expected …``, one in a group as ``group.name: …``,
-which is its path in a scenario.
+A wrong value is reported as ``name: found …, expected …``, one in a group as ``group.name: …``, which is its path in a
+scenario.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Vectors of small floats: each number with 4 or 8 bits, and a float32 scale for each block of numbers.
 
-Rules of this file:
-
 * A quantised vector is a vector of bytes, so every interpreter counts the bytes that it really has.
 * The scale of a block is the largest magnitude in it divided by the largest number of the format. So the largest
   magnitude is represented best, and nothing is cut off.

@@ -1,12 +1,9 @@
 """Learning-rate schedules: closed forms of the number of the step.
 
-Rules of this file:
-
-* A step is an update that this rule has made, counted from 0; other ranks' updates and epochs do not count. The rule of
-  a server counts the server's updates, that of a worker the worker's own.
-* With ``counts: global-steps`` an update counts as the part of a global batch that it stands for, see
-  `SgdMethod.global_steps`. So a step may be a fraction.
-* A schedule has no state, so a resumed run continues with the right learning rate.
+A step is an update that this rule has made, counted from 0; other ranks' updates and epochs do not count. The rule of a
+server counts the server's updates, that of a worker the worker's own. With ``counts: global-steps`` an update counts as
+the part of a global batch that it stands for, see `SgdMethod.global_steps`. So a step may be a fraction. A schedule has
+no state, so a resumed run continues with the right learning rate.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Compressed averages of vectors whose numbers are those of one problem, and whose size is that of another.
 
-Rules of this file:
-
-* Such a vector is compressed twice: its numbers as the small problem that they belong to, and its size as a `Null`. The
-  programs of both are advanced together, operation by operation.
-* What is sent has the numbers of the first and the size of the second, so that times and bytes are those of the size.
+Such a vector is compressed twice: its numbers as the small problem that they belong to, and its size as a `Null`. The
+programs of both are advanced together, operation by operation. What is sent has the numbers of the first and the size
+of the second, so that times and bytes are those of the size.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """AD-PSGD: asynchronous averages with a random peer, concurrent with its gradient, without waiting for slow workers.
 
-Rules of this file:
-
-* Active workers request averages and passive workers answer, so there is no cycle of waiting ranks. The peer is a pure
-  function of seed, rank and step.
-* A peer that has died is not asked again. A passive worker tracks which workers are left.
+Active workers request averages and passive workers answer, so there is no cycle of waiting ranks. The peer is a pure
+function of seed, rank and step. A peer that has died is not asked again. A passive worker tracks which workers are
+left.
 """
 
 from __future__ import annotations

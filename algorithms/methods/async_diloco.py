@@ -1,11 +1,9 @@
 """Asynchronous DiLoCo: a server applies each worker's round of local steps by an outer optimizer when it arrives.
 
-Rules of this file:
-
-* A worker sends what a round has changed, its pseudo-gradient, and waits for the weights of its next round.
-* The answer to a push also has the number of steps of the next round. A worker that measures its steps with `Now` sends
-  the seconds with its push; `Now` is recorded, so a replay gives every worker the same numbers of steps.
-* A stop loses no round: workers finish theirs, and the stopped server keeps what it has not applied in its state.
+A worker sends what a round has changed, its pseudo-gradient, and waits for the weights of its next round. The answer to
+a push also has the number of steps of the next round. A worker that measures its steps with `Now` sends the seconds
+with its push; `Now` is recorded, so a replay gives every worker the same numbers of steps. A stop loses no round:
+workers finish theirs, and the stopped server keeps what it has not applied in its state.
 """
 
 from __future__ import annotations

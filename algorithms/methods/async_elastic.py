@@ -1,10 +1,8 @@
 """Asynchronous elastic averaging: the server processes exchanges in the order of arrival.
 
-Rules of this file:
-
-* A server that receives weights replies with the centre and moves it before it receives the next message. A server that
-  receives differences may have moved the centre since the worker requested it.
-* When the server stops, every difference by which a worker has moved has been applied to the centre.
+A server that receives weights replies with the centre and moves it before it receives the next message. A server that
+receives differences may have moved the centre since the worker requested it. When the server stops, every difference by
+which a worker has moved has been applied to the centre.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """The outer optimizers of a server that applies pseudo-gradients one by one, as they arrive.
 
-Rules of this file:
-
-* They are pure functions of the weights, a pseudo-gradient and their memory; a method says when they are applied.
-* Plain momenta are those of `outer_step`, which `diloco` uses; this file adds the delay.
+Plain momenta are those of `outer_step`, which `diloco` uses; this file adds the delay.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Dynamic batch sizes: each worker gets a batch for which all workers take the same time.
 
-Rules of this file:
-
-* A worker measures its gradients with `Now`, which is recorded, so a replay divides the batch in the same way.
-* The current batches are `batches` in the state of the server, or of every worker where there is none. Their sum is
-  always the total. A worker of a server receives its batch with its next answer, so one gradient computed meanwhile may
-  still have the old size.
-* The part of a worker that has died is divided equally among the others, until the next adjustment.
+A worker measures its gradients with `Now`, which is recorded, so a replay divides the batch in the same way. The
+current batches are `batches` in the state of the server, or of every worker where there is none. Their sum is always
+the total. A worker of a server receives its batch with its next answer, so one gradient computed meanwhile may still
+have the old size. The part of a worker that has died is divided equally among the others, until the next adjustment.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """DiLoCo whose exchange of a round's changes takes place during the next round.
 
-Rules of this file:
-
-* A worker's own change of this round is known at once; only those of the others are one round old.
-* With eager updates, each worker has outer weights and a velocity of its own. In the mean over all workers, they are
-  those of an outer optimizer with the gradient (1 − 1/P) Δ_{r−1} + (1/P) Δ_r.
+A worker's own change of this round is known at once; only those of the others are one round old. With eager updates,
+each worker has outer weights and a velocity of its own. In the mean over all workers, they are those of an outer
+optimizer with the gradient (1 − 1/P) Δ_{r−1} + (1/P) Δ_r.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Elastic averaging: each worker's weights and a centre variable move towards each other.
 
-Rules of this file:
-
-* Both sides move by the same difference in opposite directions, so that the sum of centre and workers is conserved. If
-  weights are sent, both sides use the same pair (worker weights, centre) from before either moves. If the difference is
-  sent, the worker computes it once, and the centre may have changed since.
-* This file has the base class and the original method, in which workers take turns. The others are in `async_elastic`
-  and `sync_elastic`.
+Both sides move by the same difference in opposite directions, so that the sum of centre and workers is conserved. If
+weights are sent, both sides use the same pair (worker weights, centre) from before either moves. If the difference is
+sent, the worker computes it once, and the centre may have changed since.
 """
 
 from __future__ import annotations

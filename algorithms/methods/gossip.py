@@ -1,10 +1,8 @@
 """Gossip: each worker averages with one peer at a time, without a global collective.
 
-Rules of this file:
-
-* The pairs are a pure function of hyper-parameters, rank and step, so that peers need no agreement.
-* Workers exchange copies, made when they are sent: averaging copies does not change the mean of all weights.
-* If the peer has died, the worker takes a local step. Copies that it had sent before still count.
+The pairs are a pure function of hyper-parameters, rank and step, so that peers need no agreement. Workers exchange
+copies, made when they are sent: averaging copies does not change the mean of all weights. If the peer has died, the
+worker takes a local step. Copies that it had sent before still count.
 """
 
 from __future__ import annotations

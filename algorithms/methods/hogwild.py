@@ -1,12 +1,9 @@
 """Hogwild: workers of one node update shared memory without a lock; reads may be torn and additions may be lost.
 
-Rules of this file:
-
-* Each worker counts the updates that it has added, which are its steps, in a cell that only it writes. The version is
-  the sum of the counts.
-* The first worker initializes the shared cell from its state if the cell is empty; the others wait for this. So a run
-  can be restarted from its states.
-* When a run stops, all workers read the cell after all have added their last updates. These are the final weights.
+Each worker counts the updates that it has added, which are its steps, in a cell that only it writes. The version is the
+sum of the counts. The first worker initializes the shared cell from its state if the cell is empty; the others wait for
+this. So a run can be restarted from its states. When a run stops, all workers read the cell after all have added their
+last updates. These are the final weights.
 """
 
 from __future__ import annotations

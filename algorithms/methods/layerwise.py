@@ -1,13 +1,8 @@
 """Layer-wise exchange: the all-reduce of a layer starts when its gradient is ready, during the backward pass.
 
-Rules of this file:
-
-* Sequences with one item per bucket have the last layers first: the order of the backward pass, of the exchanges and of
-  the updates. A bucket is the content of one message: as many consecutive layers as `bucket` takes, or one layer
-  without it. In records it has the name of its first layer.
-* These methods, and `layerwise-agd`, differ only in when they wait for the mean of a layer: after the backward pass, in
-  order (`layerwise-sgd`) or in the order of arrival (`layerwise-sgd-lazy`); before the layer's next forward pass
-  (`layerwise-sgd-next-forward`); before the layer's exchange one or more steps later (`layerwise-agd`).
+Sequences with one item per bucket have the last layers first: the order of the backward pass, of the exchanges and of
+the updates. A bucket is the content of one message: as many consecutive layers as `bucket` takes, or one layer without
+it. In records it has the name of its first layer.
 """
 
 from __future__ import annotations

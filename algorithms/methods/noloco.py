@@ -1,12 +1,9 @@
 """NoLoCo: rounds of local steps like DiLoCo's, whose outer step averages over a random pair instead of all workers.
 
-Rules of this file:
-
-* The pairs of a round are a pure function of the method's seed, the round and the number of workers, so that peers need
-  no agreement.
-* Both workers of a pair use the same two means. The terms that pull their slow weights together cancel in the sum, so
-  a round without gradients does not change the mean of all weights.
-* A worker whose peer has died, and the one that is left over if the number of workers is odd, is a group of its own.
+The pairs of a round are a pure function of the method's seed, the round and the number of workers, so that peers need
+no agreement. Both workers of a pair use the same two means. The terms that pull their slow weights together cancel in
+the sum, so a round without gradients does not change the mean of all weights. A worker whose peer has died, and the one
+that is left over if the number of workers is odd, is a group of its own.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Rounds of local steps that end with the step of an outer optimizer: what `diloco` and its relatives share.
 
-Rules of this file:
-
-* The outer optimizer exists once, as `outer_step`. Its gradient is the change of a round: the weights at the start of
-  the round minus those at its end.
-* A method states the memory traffic of its outer step as a sum of the constants below.
+The outer optimizer exists once, as `outer_step`. Its gradient is the change of a round: the weights at the start of the
+round minus those at its end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Parameter servers: workers push gradients, the server applies them and answers with its weights.
 
-Rules of this file:
-
 * There is one worker program and one server program. A method defines how many gradients an update needs, when a push
   is answered, and whether a gradient of older weights counts.
 * An update applies the mean of its gradients, summed in the order of their arrival unless a method overrides this.

@@ -1,7 +1,5 @@
 """Eager SGD: all-reduces that start before all workers have their gradients (partial collectives).
 
-Rules of this file:
-
 * Round t is the t-th all-reduce. All workers take part in all rounds in order, and apply all means in order, so that
   replicas are equal. A worker enters a round with its own gradient of step t; or it enters when it hears that the round
   has begun, with the gradients that it has not sent yet, or with zeros.

@@ -1,10 +1,8 @@
 """Servers whose workers push without waiting and request weights only sometimes: used by `ssp` and `downpour`.
 
-Rules of this file:
-
-* A worker that has requested weights waits for them before its next step. A push without a request is not acknowledged.
-* A stop loses no message. A stopped server receives messages until every worker waits, stores the messages that it has
-  not applied in its state, and sends `ServerStopped`. After a restart it applies them, and the workers still wait.
+A worker that has requested weights waits for them before its next step. A push without a request is not acknowledged. A
+stop loses no message. A stopped server receives messages until every worker waits, stores the messages that it has not
+applied in its state, and sends `ServerStopped`. After a restart it applies them, and the workers still wait.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Stale synchronous parallel: workers may run ahead of the slowest, but not far.
 
-Rules of this file:
-
-* A worker's clock is the number of iterations that it has finished. The server stores the clocks; a worker may start
-  its next iteration if its clock is at most `slack` above the slowest.
-* A worker that may not start waits for the server's answer, which the server delays until the slowest clock advances.
+A worker's clock is the number of iterations that it has finished. The server stores the clocks; a worker may start its
+next iteration if its clock is at most `slack` above the slowest. A worker that may not start waits for the server's
+answer, which the server delays until the slowest clock advances.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Streaming DiLoCo: fragments of the weights are exchanged in turn, while the local steps go on.
 
-Rules of this file:
-
-* A fragment is a set of whole layers. The outer optimizer's weights and velocity are those of `diloco`, and a fragment
-  changes only its own part of them.
-* An exchange is a started collective whose handle is in the state, so a run may stop while exchanges are in flight.
-* The outer weights are recorded and evaluated; a worker's own weights differ from them and from those of the others.
+A fragment is a set of whole layers. The outer optimizer's weights and velocity are those of `diloco`, and a fragment
+changes only its own part of them. An exchange is a started collective whose handle is in the state, so a run may stop
+while exchanges are in flight. The outer weights are recorded and evaluated; a worker's own weights differ from them and
+from those of the others.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Helpers of methods whose runs continue after a worker has died.
 
-Rules of this file:
-
-* A rank that waits for any rank, or for the one that died, gets `PeerFailed` once for each death. After that, no
-  message of the dead rank arrives, and messages to it are lost without an error.
-* If a program needs the rank that died, or gets a second failure for it, it does not catch the exception: the run ends.
-* The living ranks are not part of a state: a restarted program begins with all its workers.
+A rank that waits for any rank, or for the one that died, gets `PeerFailed` once for each death. After that, no message
+of the dead rank arrives, and messages to it are lost without an error. If a program needs the rank that died, or gets a
+second failure for it, it does not catch the exception: the run ends. The living ranks are not part of a state: a
+restarted program begins with all its workers.
 """
 
 from __future__ import annotations

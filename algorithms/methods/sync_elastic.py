@@ -1,10 +1,8 @@
 """Synchronous elastic averaging in three variants with the same results and increasingly less communication time.
 
-Rules of this file:
-
-* All three broadcast the centre along one tree and reduce the workers' weights along another, in this order. Both trees
-  use the values from before the step, so they do not depend on its gradient.
-* They differ in the rank that holds the centre (a host process, or the first worker) and in when the trees start.
+All three broadcast the centre along one tree and reduce the workers' weights along another, in this order. Both trees
+use the values from before the step, so they do not depend on its gradient. They differ in the rank that holds the
+centre (a host process, or the first worker) and in when the trees start.
 """
 
 from __future__ import annotations

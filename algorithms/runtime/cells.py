@@ -1,9 +1,6 @@
 """Shared cells: the semantics of `Access`, `Lock` and `Unlock`, without time and without memory.
 
-Rules of this file:
-
-* A cell is empty until an add or a swap, and then keeps its size.
-* Any lane of the rank that holds a lock may release it.
+A cell is empty until an add or a swap, and then keeps its size.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Handles: the semantics of `Start`, `Wait`, `WaitFor` and `Cancel`, except for the waiting itself.
 
-Rules of this file:
-
-* Each rank has one `HandleTable`, which maps handles to promises. A promise exists as long as the program holds its
-  handle, because the answer may be requested again.
-* `Wait` and `WaitFor` have two phases: `awaited` checks the operation; the interpreter waits until enough promises have
-  settled; `answers` returns the answer.
-* Which handles of a partial `WaitFor` were done and whether a `Cancel` was in time depend on timing. The table reports
-  both to the record of the run, so that a replay gives the same answers.
+Each rank has one `HandleTable`, which maps handles to promises. A promise exists as long as the program holds its
+handle, because the answer may be requested again. `Wait` and `WaitFor` have two phases: `awaited` checks the operation;
+the interpreter waits until enough promises have settled; `answers` returns the answer. Which handles of a partial
+`WaitFor` were done and whether a `Cancel` was in time depend on timing. The table reports both to the record of the
+run, so that a replay gives the same answers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Messages between ranks: the semantics of `Send` and `Receive`, without a clock and without a transport.
 
-Rules of this file:
-
-* A message is in flight until it has arrived. Messages of a pair of ranks are delivered in the order of their sends,
-  so a message that arrives early waits for the older ones.
+* A message is in flight until it has arrived. Messages of a pair of ranks are delivered in the order of their sends, so
+  a message that arrives early waits for the older ones.
 * A receive takes the oldest message in the inbox that matches. Waiting receives are served first come, first served. A
   receive that is cancelled puts its message back as the oldest.
 * A death fails the receives that it concerns, after the last message from the dead rank: those from this rank, and each

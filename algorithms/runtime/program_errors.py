@@ -1,10 +1,7 @@
 """Error messages for invalid operations of programs, the same in every interpreter.
 
-Rules of this file:
-
-* A check raises `InvalidOperation` with a message that does not contain the place. The interpreter that performs the
-  operation knows the current line of the program; it adds the place with `at` and raises the resulting `ProgramError`.
-* Checks depend only on the operation and the ranks of the run; they need no clock, network or process.
+A check raises `InvalidOperation` with a message that does not contain the place. The interpreter that performs the
+operation knows the current line of the program; it adds the place with `at` and raises the resulting `ProgramError`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Vectors with the numbers of one problem and the size of another, for example to price messages of a larger model.
 
-Rules of this file:
-
-* The size is a count of numbers of so many bytes, as in `Null`. Simulated time depends only on bytes and positions,
-  so it is the same with `Sized` vectors as with a `Null` of that size.
-* A slice of the size is the corresponding slice of the numbers: position x of n corresponds to ⌊x m / n⌋ of m. So
-  slices that cover the whole contain every number once, and a slice that is too small contains none.
-* A vector knows which positions of the whole it has, as runs of consecutive ones. So parts that are not adjacent, such
-  as every second layer, can be joined and sliced again.
+The size is a count of numbers of so many bytes, as in `Null`. Simulated time depends only on bytes and positions, so it
+is the same with `Sized` vectors as with a `Null` of that size. A slice of the size is the corresponding slice of the
+numbers: position x of n corresponds to ⌊x m / n⌋ of m. So slices that cover the whole contain every number once, and a
+slice that is too small contains none. A vector knows which positions of the whole it has, as runs of consecutive ones.
+So parts that are not adjacent, such as every second layer, can be joined and sliced again.
 """
 
 from __future__ import annotations

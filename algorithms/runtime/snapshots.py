@@ -1,10 +1,8 @@
 """Copies messages when they are sent, so that later changes of their vectors have no effect.
 
-Rules of this file:
-
-* A message consists of vectors, numbers, text, and frozen dataclasses, tuples, lists and dicts of these.
-* Immutable values are not copied, nor is a vector that is unchanged since its last copy: a server that sends the same
-  weights to all workers makes one copy.
+A message consists of vectors, numbers, text, and frozen dataclasses, tuples, lists and dicts of these. Immutable values
+are not copied, nor is a vector that is unchanged since its last copy: a server that sends the same weights to all
+workers makes one copy.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """The stop rule: the semantics of `NextStep`.
 
-Rules of this file:
-
-* The rule applies only to the owners: the ranks in the role that owns the weights. The workers of a server receive the
-  stop from the server.
-* After a stop is decided, no owner begins a step beyond the last one that any owner has begun, and all owners get that
-  far. If owners step independently, their steps are counted together and none begins another one.
-* The rule is here; the progress of the owners is in `Grants`, because real ranks have it in shared memory.
+The rule applies only to the owners: the ranks in the role that owns the weights. The workers of a server receive the
+stop from the server. After a stop is decided, no owner begins a step beyond the last one that any owner has begun, and
+all owners get that far. If owners step independently, their steps are counted together and none begins another one. The
+rule is here; the progress of the owners is in `Grants`, because real ranks have it in shared memory.
 """
 
 from __future__ import annotations

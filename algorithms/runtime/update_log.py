@@ -1,10 +1,8 @@
 """Converts `RecordUpdate` to table rows and measures staleness from the versions of weights and gradients.
 
-Rules of this file:
-
-* An update and the update of a single layer within it are recorded separately, so that no gradient is counted twice.
-* Rows are tuples because there are many, and tuples are the fastest to create and to write to disk.
-* The age of a gradient in seconds is not recorded: `records.tables` computes it from the spans.
+An update and the update of a single layer within it are recorded separately, so that no gradient is counted twice. Rows
+are tuples because there are many, and tuples are the fastest to create and to write to disk. The age of a gradient in
+seconds is not recorded: `records.tables` computes it from the spans.
 """
 
 from __future__ import annotations

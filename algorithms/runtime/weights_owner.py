@@ -1,12 +1,9 @@
 """Records updates and follows the weights being learned: the semantics of `RecordUpdate`.
 
-Rules of this file:
-
-* One rank owns the weights being learned: the first living one of `Job.owners`. If the run can lose it, the other
-  owners count their own weights from the beginning, so that the next one takes over.
-* An update of a single layer is recorded, and changes no weights: the update of the whole vector does.
-* `stop_rule.next_step` decides which steps begin. An interpreter adds the time, and what it does with the weights that
-  are evaluated.
+One rank owns the weights being learned: the first living one of `Job.owners`. If the run can lose it, the other owners
+count their own weights from the beginning, so that the next one takes over. An update of a single layer is recorded,
+and changes no weights: the update of the whole vector does. `stop_rule.next_step` decides which steps begin. An
+interpreter adds the time, and what it does with the weights that are evaluated.
 """
 
 from __future__ import annotations

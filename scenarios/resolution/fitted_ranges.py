@@ -1,7 +1,5 @@
 """Notes on where a run is outside the ranges that its device, network and learning models were fitted on.
 
-Rules of this file:
-
 * A range is stored with the values that were fitted on it (a device's batches, a link's messages, a profile's sizes),
   and nowhere else. There is no note if no range is known.
 * A note has the place in the scenario, the value found, and the range with its source.

@@ -1,9 +1,7 @@
 """Grids of scenarios: ``--vary path=values`` gives an axis, and the points are all combinations of the axes' values.
 
-Rules of this file:
-
-* Every point's scenario is loaded before anything runs, and all mistakes of all points are reported together: a
-  mistake that all points share without a point, any other with the values that cause it.
+* Every point's scenario is loaded before anything runs, and all mistakes of all points are reported together: a mistake
+  that all points share without a point, any other with the values that cause it.
 * The last axis changes fastest, like the last digit of a number. Paths that are joined by ``with`` are one axis.
 * ``gpus`` is the path of an axis that changes the number of nodes. A number of GPUs is written as whole nodes of the
   scenario's own kind. Up to the workers of one node it is one node with fewer workers; above, it must be a multiple.
@@ -207,14 +205,7 @@ def grid(
 
 
 class _PointLoader:
-    """Loads the scenario of a point.
-
-    Args:
-        source: the scenario.
-        overrides: changes for all points.
-        algorithms: the algorithms to run.
-        scaling: see `grid`.
-    """
+    """Loads the scenario of a point."""
 
     def __init__(
         self, source: Source, overrides: Sequence[str], algorithms: Sequence[str] | None, scaling: Scaling | None

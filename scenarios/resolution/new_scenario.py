@@ -1,7 +1,7 @@
 """Composes a commented scenario for ``paceline init``.
 
-Rules of this file: a kind of cluster comes with a workload that suits it. Each text is valid as it is; a test loads all
-of them. Figures of described devices are examples; those of the catalogue have their provenance there.
+A kind of cluster comes with a workload that suits it. Each text is valid as it is; a test loads all of them. Figures of
+described devices are examples; those of the catalogue have their provenance there.
 """
 
 from __future__ import annotations

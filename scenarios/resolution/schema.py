@@ -1,11 +1,9 @@
 """The scenario: methods, cluster, workload and end of the runs. `Scenario` is the whole file.
 
-Rules of this file:
-
-* Sections are frozen, and unknown keys are mistakes. Each key has a description.
-* A `Scenario` object is always valid: names are resolved, quantities are in SI units, and the sections are consistent.
-  A check of several sections runs as soon as these are valid, so that one mistake does not hide another. This
-  determines the order of the sections in `Scenario`.
+Sections are frozen, and unknown keys are mistakes. Each key has a description. A `Scenario` object is always valid:
+names are resolved, quantities are in SI units, and the sections are consistent. A check of several sections runs as
+soon as these are valid, so that one mistake does not hide another. This determines the order of the sections in
+`Scenario`.
 """
 
 from __future__ import annotations

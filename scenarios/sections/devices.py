@@ -1,7 +1,5 @@
 """Devices of a scenario: by two numbers, by measured steps, by a name in the catalogue, or by a machine file.
 
-Rules of this file:
-
 * Rates of updates and copies that `cluster.charges` does not give are those of the catalogue. A host is known if a
   machine names its processor, if the scenario does, or if the node's device is of the catalogue; otherwise its charges
   are free.

@@ -1,10 +1,8 @@
 """The section of a scenario for models that cannot be trained here: a reference training, and a stand-in or a relation.
 
-Rules of this file:
-
-* Values from elsewhere (a training with known outcome, a noise scale) have a provenance.
-* Whether the evidence applies to a method is checked before anything runs: a relation about gradients does not apply
-  to elastic averages, and the vectors of a stand-in cannot be divided into the layers of the big model.
+Values from elsewhere (a training with known outcome, a noise scale) have a provenance. Whether the evidence applies to
+a method is checked before anything runs: a relation about gradients does not apply to elastic averages, and the vectors
+of a stand-in cannot be divided into the layers of the big model.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python -m paceline.scenarios.sections.fitted_devices          # compares the files with a new fit
     python -m paceline.scenarios.sections.fitted_devices --write  # writes them; ten seconds
 
-Rules of this file: the rows are those of `topologies/data/throughput.csv`, each with its source. A model there is one
-of `MODELS`, or a transformer of `transformers.csv` with the tokens of a sample, as in ``mpt-1b@2048``. Errors are of
-rows that were left out: of all rows of a chip at once, and of one tenth of the pairs of chip and model at a time.
+The rows are those of `topologies/data/throughput.csv`, each with its source. A model there is one of `MODELS`, or a
+transformer of `transformers.csv` with the tokens of a sample, as in ``mpt-1b@2048``. Errors are of rows that were left
+out: of all rows of a chip at once, and of one tenth of the pairs of chip and model at a time.
 """
 
 from __future__ import annotations

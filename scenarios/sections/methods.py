@@ -3,12 +3,10 @@
 The name is that of a built-in method or one of its aliases, that of a method of an installed package, or
 ``module:Class`` for a custom one.
 
-Rules of this file:
-
-* The label of an entry is its name in everything that is shown or stored. If the scenario gives none, it is the name of
-  the method as written there, followed by the values that differ between the entries of the method.
-* A dump has the labels that its entries would not have without: given ones, and those that follow from an alias or from
-  the hyper-parameters for all algorithms.
+The label of an entry is its name in everything that is shown or stored. If the scenario gives none, it is the name of
+the method as written there, followed by the values that differ between the entries of the method. A dump has the labels
+that its entries would not have without: given ones, and those that follow from an alias or from the hyper-parameters
+for all algorithms.
 """
 
 from __future__ import annotations
@@ -208,15 +206,7 @@ def _label(given: dict[Any, Any]) -> tuple[str | None, list[Fault]]:
 def _with(
     method: type[Method], given: dict[str, Any], info: ValidationInfo, faults: list[Fault], *, placed: bool = True
 ) -> Method:
-    """Returns the method with these hyper-parameters, which take precedence over those for all algorithms.
-
-    Args:
-        method: the method.
-        given: its hyper-parameters in the scenario.
-        info: the sections before.
-        faults: mistakes of the entry that are already known.
-        placed: whether its hyper-parameters must suit the cluster.
-    """
+    """Returns the method with these hyper-parameters, which take precedence over those for all algorithms."""
     known = types_of(method)
     shared = {name: value for name, value in info.data.get("hyperparameters", {}).items() if name in known}
     faults = [*faults, *unknown(given, known, method.name, ())]

@@ -1,7 +1,7 @@
 """The section of a scenario for the network between nodes: links, topology, routing, collectives.
 
-Rules of this file: a network takes the parameters that `paceline list topologies` lists, beside the keys that every
-network has. If the scenario does not give its size, it has room for all nodes.
+A network takes the parameters that `paceline list topologies` lists, beside the keys that every network has. If the
+scenario does not give its size, it has room for all nodes.
 """
 
 from __future__ import annotations

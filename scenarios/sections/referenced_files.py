@@ -1,8 +1,7 @@
 """Files that a scenario refers to: graphs, data sets, sizes of transformers, custom methods and custom models.
 
-Rules of this file: a path in a scenario is relative to the scenario's folder, and a path on the command line or in a
-mapping to the current folder. A loaded scenario has absolute paths, so that its dump can be loaded from any folder of
-this machine.
+A path in a scenario is relative to the scenario's folder, and a path on the command line or in a mapping to the current
+folder. A loaded scenario has absolute paths, so that its dump can be loaded from any folder of this machine.
 """
 
 from __future__ import annotations

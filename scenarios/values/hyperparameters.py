@@ -1,9 +1,8 @@
 """Hyper-parameters: descriptions, validation and JSON Schema from the types of a method's fields.
 
-Rules of this file: types are strict: ``1`` is a number and ``true`` is not. No number is larger than `LARGEST`, so that
-weights of every precision can represent it: a learning rate that makes a run diverge is allowed, one that exceeds
-float32 is not. A field may itself be a frozen dataclass, written as a mapping; a mistake in it is reported at its own
-place.
+Types are strict: ``1`` is a number and ``true`` is not. No number is larger than `LARGEST`, so that weights of every
+precision can represent it: a learning rate that makes a run diverge is allowed, one that exceeds float32 is not. A
+field may itself be a frozen dataclass, written as a mapping; a mistake in it is reported at its own place.
 """
 
 from __future__ import annotations

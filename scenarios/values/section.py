@@ -1,12 +1,10 @@
 """Sections of a scenario: mappings in a file, and classes with the same keys in code.
 
-Rules of this file:
-
-* A section that code makes keeps what it was given. If that is wrong, nothing is raised yet: `Scenario(...)` and `load`
-  report the mistakes of all sections together, as for a file. Who reads a key of a wrong section before gets them too.
-* A number for a quantity is in SI units (seconds, bytes, bytes per second, watts) or, for a price, in US dollars per
-  hour. Text has its unit, as in a file. A mapping is the text of a file: its quantities need their unit.
-* An argument that is None is left out, so that the default of its key holds.
+A section that code makes keeps what it was given. If that is wrong, nothing is raised yet: `Scenario(...)` and `load`
+report the mistakes of all sections together, as for a file. Who reads a key of a wrong section before gets them too. A
+number for a quantity is in SI units (seconds, bytes, bytes per second, watts) or, for a price, in US dollars per hour.
+Text has its unit, as in a file. A mapping is the text of a file: its quantities need their unit. An argument that is
+None is left out, so that the default of its key holds.
 """
 
 from __future__ import annotations

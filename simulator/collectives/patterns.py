@@ -427,13 +427,7 @@ def nvls_tree(nodes: Chains, nbytes: float) -> Rounds:
 def _before(edges: Edges, chains: Chains, parents: Sequence[int]) -> NDArray[np.bool_]:
     """Returns which edges of a tree the first chunk passes before the other bytes.
 
-    These pay the latency of the last hop between nodes, or in a single node that of the end of its chain.
-
-    Args:
-        edges: the edges.
-        chains: the chain of each node.
-        parents: the parent of each node in the tree.
-    """
+    These pay the latency of the last hop between nodes, or in a single node that of the end of its chain."""
     leaves = [line[0] for node, line in enumerate(chains) if node not in parents] if len(chains) > 1 else chains[0][-1:]
     down = np.arange(len(edges.first)) >= len(edges.first) // 2
     return ~(down & np.isin(edges.targets, np.array(leaves, dtype=np.int64)))

@@ -144,17 +144,10 @@ class RingLayout:
     def _around(
         self, cycles: Nodes, loads: Amounts, cuts: Counter[int] | None = None
     ) -> tuple[tuple[int, ...], Amounts]:
-        """Returns a ring through these cycles, cut at the position where the hops between nodes are cheapest.
+        """Returns a ring through these cycles, cut where the hops between nodes are cheapest, and the loads with it.
 
-        Args:
-            cycles: a cycle through each node.
-            loads: for each port, the number of rings that use it on their way between nodes.
-            cuts: the number of rings so far that are cut at each position; if all positions
-                are equally cheap, that with the fewest is taken.
-
-        Returns:
-            The order of the places, and the loads with this ring.
-        """
+        The loads of a port are the rings that use it on their way between nodes. Of equally cheap positions that with the
+        fewest cuts so far is taken."""
         if len(cycles) == 1:
             return cycles[0], loads
         sizes = np.array([len(cycle) for cycle in cycles])

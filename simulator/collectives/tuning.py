@@ -234,16 +234,10 @@ class MessagesBeside:
 def _along(
     paths: PathTable, way: Way, sent_bytes: Amounts, share: float, part_of: Mapping[float, float], free: Amounts
 ) -> PathTable:
-    """Returns the paths of messages with their protocols.
+    """Returns the paths of messages with their protocols, of whose bytes `share` is data.
 
-    Args:
-        paths: the paths without protocol.
-        way: the protocols.
-        sent_bytes: the bytes of each message.
-        share: the share of them that is data.
-        part_of: the part of a protocol's limit that a message of some bytes may use, if not all.
-        free: how many times as fast as with all ranks of a node sending a message passes its memory.
-    """
+    A message may use `part_of` the limit of its protocol, and passes its node's memory `free` times as fast as with all
+    ranks of the node sending."""
     sizes, size_of = np.unique(sent_bytes, return_inverse=True)
     latency_s, limit = np.array(paths.latency_s), np.array(paths.limit_bytes_per_s)
     numbers = {id(protocol): number for number, protocol in enumerate(way.protocols)}
@@ -545,12 +539,7 @@ class Tuner:
         """Returns the plan of a ring whose members add a segment while the next one arrives.
 
         The slowest hop sets the pace of the ring. So of adding remains what takes longer than this hop needs for the
-        same bytes, and the last segment; a message consists of two segments at least.
-
-        Args:
-            plan: a ring that adds messages when they have arrived.
-            segment_bytes: the largest segment.
-        """
+        same bytes, and the last segment; a message consists of two segments at least."""
         paths, adding = plan.message_paths, plan.reduce_s_per_byte
         with np.errstate(divide="ignore"):  # a broken link takes for ever
             needed = paths.most(1.0 / paths.capacities(self._fabric.mean_capacity))

@@ -365,14 +365,7 @@ class GraphFabric:
     def _by_cards(self, here: str, there: str, stops: Stops, cards: Stops) -> tuple[Connection, ...]:
         """Returns the hops of a message by way of host memory and of the cards of its two ends.
 
-        A card that would make the way longer is not used: one whose cable is broken, or that leads to another network.
-
-        Args:
-            here: the first vertex.
-            there: the last vertex.
-            stops: the host memory that the message passes at its two ends.
-            cards: the cards of its two ends.
-        """
+        A card that would make the way longer is not used: one whose cable is broken, or that leads to another network."""
 
         def by_way_of(out: str | None, into: str | None) -> tuple[Connection, ...]:
             ways = [here, *(stop for stop in (stops[0], out, into, stops[1]) if stop not in (None, here, there)), there]

@@ -331,14 +331,7 @@ class PathTables:
 def _replaced(
     legs: tuple[Numbers, Numbers], rows: Numbers, ways: tuple[Numbers, Numbers], taken: NDArray[np.bool_]
 ) -> tuple[Numbers, Numbers]:
-    """Returns the hops of messages with those of some rows replaced.
-
-    Args:
-        legs: the index at which the hops of each message begin, and the hops.
-        rows: the rows for which there are other ways.
-        ways: the same for these.
-        taken: whether each of them is taken.
-    """
+    """Returns the hops of messages (where each begins, and all hops) with those of the rows that are taken replaced."""
     row = np.repeat(np.arange(len(legs[0]) - 1), np.diff(legs[0]))
     other = np.repeat(rows, np.diff(ways[0]))
     replaced = np.zeros(len(legs[0]) - 1, dtype=bool)

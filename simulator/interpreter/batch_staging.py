@@ -90,14 +90,7 @@ class _Staged:
 
 
 class _Stager:
-    """Copies one rank's batches ahead.
-
-    Args:
-        env: the run's clock.
-        task: a task of the rank.
-        depth: batches that are copied ahead.
-        carry: reads and copies a batch, given a task and the samples.
-    """
+    """Copies up to `depth` batches of one rank ahead."""
 
     def __init__(
         self, env: simpy.Environment, task: SimulatedTask, depth: int, carry: Callable[[SimulatedTask, Samples], Steps]

@@ -1,12 +1,10 @@
 """Workers that die in virtual time and do not return, with the semantics of real runs.
 
-Rules of this file:
-
-* A worker dies between two events. What it has sent arrives; what it was computing is lost.
-* The others learn of a death after its detection time, at the first operation that needs the dead worker: a collective
-  with it, or a receive from it or from any rank. The operation fails with `PeerFailed`.
-* A run that has lost more workers than its method can spare ends at that operation, and the record names both. If
-  workers do not wait for each other, it ends when one of them would begin its next step.
+A worker dies between two events. What it has sent arrives; what it was computing is lost. The others learn of a death
+after its detection time, at the first operation that needs the dead worker: a collective with it, or a receive from it
+or from any rank. The operation fails with `PeerFailed`. A run that has lost more workers than its method can spare ends
+at that operation, and the record names both. If workers do not wait for each other, it ends when one of them would
+begin its next step.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from paceline.simulator.interpreter.mail import SimulatedMail
 from paceline.simulator.interpreter.serving import Threads
 from paceline.simulator.interpreter.weights_owner import Progress, SimulatedWeightsOwner
 from paceline.simulator.kernel.clock import VirtualClock
-from paceline.simulator.kernel.lanes import Mutex, RankStation, SimulatedTask, Steps, wait
+from paceline.simulator.kernel.lanes import Mutex, SimulatedStation, SimulatedTask, Steps, wait
 from paceline.simulator.kernel.simpy_events import EagerProcess
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import InterferingNetwork, Processors
@@ -214,7 +214,7 @@ class Simulation:
     def _main(self, me: RankContext) -> Steps:
         """Runs a rank's program from its first state to its end."""
         report = partial(self._recorder.outcome, me.rank)
-        station = RankStation(me, Mutex(self.env), HandleTable(me.rank, report, self._unheard))
+        station = SimulatedStation(me, Mutex(self.env), HandleTable(me.rank, report, self._unheard))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
         task = SimulatedTask(station, me, "main", Promise(lambda: "its program"), lane)
         if self.job.deaths:

@@ -69,7 +69,7 @@ class Mutex:
 
 
 @dataclass(eq=False, slots=True)
-class RankStation:
+class SimulatedStation:
     """The state that all tasks of a rank share: its device, its handles, the names of its lanes."""
 
     me: RankContext
@@ -94,7 +94,7 @@ class RankStation:
 class SimulatedTask:
     """One concurrent activity of one rank: a program or a single operation."""
 
-    station: RankStation
+    station: SimulatedStation
     me: RankContext
     """that of its station, which every operation reads"""
     name: str

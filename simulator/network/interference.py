@@ -173,13 +173,7 @@ class InterferingNetwork:
             yield shared
 
     def _slowed(self, moving: simpy.Event, demands: Mapping[Rank, float], kind: Kind) -> Steps:
-        """Waits for the end of a transfer on processors that its ranks share with other activities.
-
-        Args:
-            moving: the transfer without other activities.
-            demands: what it demands of the processors of which ranks.
-            kind: the kind of activity that it is.
-        """
+        """Waits for the end of a transfer on processors that its ranks share with other activities."""
         begun_s = self._env.now
         with self._active(demands, kind) as shared:
             since = [(processor, processor.progress_s(kind)) for processor in shared]

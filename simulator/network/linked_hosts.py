@@ -1,12 +1,10 @@
 """Hosts like a calibrated machine, joined by what was measured between such hosts, or by the network of a scenario.
 
-Rules of this file:
-
-* Messages and collectives inside a host cost what was measured there, if such were measured at all.
-* Between hosts they cost what was measured between hosts, if this operation, this number of members and a size at least
-  as large were measured with the same number of workers on each host. All others use the scenario's links, so clusters
-  that were never measured can be predicted from one of their hosts.
-* An operation that takes the links does not wait for measured ones of its group before it: it is an extrapolation.
+Messages and collectives inside a host cost what was measured there, if such were measured at all. Between hosts they
+cost what was measured between hosts, if this operation, this number of members and a size at least as large were
+measured with the same number of workers on each host. All others use the scenario's links, so clusters that were never
+measured can be predicted from one of their hosts. An operation that takes the links does not wait for measured ones of
+its group before it: it is an extrapolation.
 """
 
 from __future__ import annotations

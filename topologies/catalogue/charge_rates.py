@@ -2,14 +2,10 @@
 
     t = kernels · launch + max(passes · bytes / bandwidth, FLOPs / rate)
 
-Rules of this file:
-
-* `passes` are the vectors that kernels read or write, see `paceline.algorithms.core.traffic`. On a device, every read
-  and every write counts. On a core, a vector that is overwritten where it was read counts once, because its cache lines
-  move to the core once.
-* A device works with all its memory bandwidth. The work of one process on a host is done by one core, which is slower
-  than the memory of the host. Its bandwidth depends on whether the vectors fit into the cache.
-* Constants for chips without a figure of their own are here, with their provenance.
+`passes` are the vectors that kernels read or write, see `paceline.algorithms.core.traffic`. On a device, every read and
+every write counts. On a core, a vector that is overwritten where it was read counts once, because its cache lines move
+to the core once. A device works with all its memory bandwidth. The work of one process on a host is done by one core,
+which is slower than the memory of the host. Its bandwidth depends on whether the vectors fit into the cache.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The device catalogue: figures of chips by name, each value with its provenance.
 
-Rules of this file: values are in `FILES` of `data/`, not here, and are read when first needed. A peak is the vendor's
-figure without sparsity, at boost clock. FOUND means published by the named source; MEMORY means remembered, with the
-confidence that follows; DERIVED is computed from such values; INFERENCE is our guess.
+Values are in `FILES` of `data/`, not here, and are read when first needed. A peak is the vendor's figure without
+sparsity, at boost clock. FOUND means published by the named source; MEMORY means remembered, with the confidence that
+follows; DERIVED is computed from such values; INFERENCE is our guess.
 """
 
 from __future__ import annotations

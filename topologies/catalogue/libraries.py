@@ -1,8 +1,8 @@
 """Communication libraries: the costs of their protocols, and their choice of algorithm by ranks and bytes.
 
-Rules of this file: constants are those by which a library's own source decides, with file and version; FOUND and
-MEMORY as in `links`. A protocol gives the costs of a step beyond moving its bytes, and a library when it uses which
-protocol. Measurements of one machine do not belong here: latencies and rates of hardware are in `links` and `wires`.
+Constants are those by which a library's own source decides, with file and version; FOUND and MEMORY as in `links`. A
+protocol gives the costs of a step beyond moving its bytes, and a library when it uses which protocol. Measurements of
+one machine do not belong here: latencies and rates of hardware are in `links` and `wires`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     t(b) = linear between measured batches; outside of them the nearest segment goes on
 
-Rules of this file: a larger batch never takes less time. Points that contradict this are noise: neighbours are replaced
-by their mean until none does (isotonic regression by pooling adjacent violators, Barlow et al., 1972), with weights
-1 / t², because errors of measured times are relative.
+A larger batch never takes less time. Points that contradict this are noise: neighbours are replaced by their mean until
+none does (isotonic regression by pooling adjacent violators, Barlow et al., 1972), with weights 1 / t², because errors
+of measured times are relative.
 """
 
 from __future__ import annotations

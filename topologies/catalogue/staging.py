@@ -1,7 +1,7 @@
 """How batches, gradients and weights pass from the memory of a host to that of its devices and back.
 
-Rules of this file: constants and rules carry their provenance; rates are those of the links of a graph, not of this
-file. A cluster without `StagingModel` copies nothing.
+Constants and rules carry their provenance; rates are those of the links of a graph, not of this file. A cluster without
+`StagingModel` copies nothing.
 """
 
 from __future__ import annotations

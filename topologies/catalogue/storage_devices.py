@@ -12,7 +12,7 @@ The model:
 * A device of depth 1 has one arm. It does one thing at a time, a latency or a transfer, and serves its readers in turn.
   After it has served another reader it must seek back: a latency for every `read_ahead_bytes` of a sequential reader.
 
-Rules of this file: values of known storage are in `data/storage.yaml`, not here, and are read when first needed.
+Values of known storage are in `data/storage.yaml`, not here, and are read when first needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """This machine as a device of the catalogue: measures matrix products, copies, and the time to launch a kernel.
 
-Rules of this file: torch is measured with its current number of threads, for a second or two, and only on request.
-Each figure is the best of several repetitions, because other load can only slow a repetition down.
+Torch is measured with its current number of threads, for a second or two, and only on request. Each figure is the best
+of several repetitions, because other load can only slow a repetition down.
 """
 
 from __future__ import annotations

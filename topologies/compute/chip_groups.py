@@ -3,10 +3,9 @@
     t(P) = Σ b/P · FLOPs / rate(cores of a group) + (P · fixed + b · moved) / bandwidth + kernels · launch
            + bytes of the tree sum over groups and of every copy's update / bandwidth
 
-Rules of this file: groups are equal and consist of whole tiles of two cores, as the chip's second-level caches do; the
-remaining cores idle (`Spec.part`). All groups share the memory. `scaling.Scaling` models how cores slow each other. A
-chip of 34 tiles makes four groups of 8 in quadrant and in SNC-4 mode alike; other differences of these modes were not
-found.
+Groups are equal and consist of whole tiles of two cores, as the chip's second-level caches do; the remaining cores idle
+(`Spec.part`). All groups share the memory. `scaling.Scaling` models how cores slow each other. A chip of 34 tiles makes
+four groups of 8 in quadrant and in SNC-4 mode alike; other differences of these modes were not found.
 """
 
 from __future__ import annotations

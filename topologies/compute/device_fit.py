@@ -2,9 +2,9 @@
 
     minimise  Σ ρ((ln t predicted − ln t published) / σ) + Σ ((θ − prior mean) / prior sd)²
 
-Rules of this file: errors are of logarithms of seconds. ρ is Student's t with `FREEDOM` degrees of freedom, so a row
-that is far off does not bend the rest. The minimum is found by reweighted Gauss-Newton steps with exact derivatives, in
-some seconds. Rows of a chip, a model or a family are left out by the caller.
+Errors are of logarithms of seconds. ρ is Student's t with `FREEDOM` degrees of freedom, so a row that is far off does
+not bend the rest. The minimum is found by reweighted Gauss-Newton steps with exact derivatives, in some seconds. Rows
+of a chip, a model or a family are left out by the caller.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     ln e = kind + class + architecture + library + framework + tensor units + chip + mixtures with the kind
 
-Rules of this file: a parameter without published rows has its prior mean, so a chip, a library or an architecture that
-is not in the data is predicted from all others. No value depends on the name of a chip or a system; names are keys.
+A parameter without published rows has its prior mean, so a chip, a library or an architecture that is not in the data
+is predicted from all others. No value depends on the name of a chip or a system; names are keys.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ The host issues launches one after the other, `launch_s` each, and does not wait
 gradient is that of the device where kernels are long (launches are hidden behind it), that of the host where they are
 short, and between the two it depends on the place in the queue where the device runs dry.
 
-Rules of this file: `Rates` contains everything that a device and its software contribute. The queue is empty when a
-gradient begins, and may become arbitrarily long. The kernels of a pass through a module take equally long. Arithmetic
-and memory traffic of a module are added: on published rows the sum predicts models and families that were left out
-better than the larger of the two. Numbers of half the bytes move in half the time. A processor executes what it
-issues, so nothing of it is hidden.
+`Rates` contains everything that a device and its software contribute. The queue is empty when a gradient begins, and
+may become arbitrarily long. The kernels of a pass through a module take equally long. Arithmetic and memory traffic of
+a module are added: on published rows the sum predicts models and families that were left out better than the larger of
+the two. Numbers of half the bytes move in half the time. A processor executes what it issues, so nothing of it is
+hidden.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     needed(b) = weights + gradients + optimizer + b · activations + workspace
 
-Rules of this file: activations are those that the backward pass needs, each once; in half precision they need half the
-memory, and weights are stored in both precisions. If a model does not fit, the error says by how much. A device with a
-far memory (Knights Landing: DDR behind MCDRAM) uses it too and becomes slower instead.
+Activations are those that the backward pass needs, each once; in half precision they need half the memory, and weights
+are stored in both precisions. If a model does not fit, the error says by how much. A device with a far memory (Knights
+Landing: DDR behind MCDRAM) uses it too and becomes slower instead.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     rate(c) = peak of c cores · e₁ / (1 + σ (c − 1))
 
-Rules of this file: σ is the loss of a core by each further one. It follows from two figures that do not depend on
-dividing chips into groups: the rate of the best matrix product, and the rate of training on all cores.
+Σ is the loss of a core by each further one. It follows from two figures that do not depend on dividing chips into
+groups: the rate of the best matrix product, and the rate of training on all cores.
 """
 
 from __future__ import annotations

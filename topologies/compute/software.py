@@ -1,9 +1,9 @@
 """Generations of software, read from the words that tables use for it.
 
-Rules of this file: words decide, never the name of a system. Where a library's version is not given, the year stands
-for it. Generations are those in which convolutions changed: own code (a framework's loops over a matrix product),
-cuDNN before R3, R3 and R4, 5.0 with the first Winograd convolutions, 5.1 and 6, 7, and 8 or later; hand-written
-kernels; on processors a vendor's library or own code.
+Words decide, never the name of a system. Where a library's version is not given, the year stands for it. Generations
+are those in which convolutions changed: own code (a framework's loops over a matrix product), cuDNN before R3, R3 and
+R4, 5.0 with the first Winograd convolutions, 5.1 and 6, 7, and 8 or later; hand-written kernels; on processors a
+vendor's library or own code.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Jitter: the random factor by which a step takes longer or shorter than its device's time.
 
-Rules of this file:
-
-* A factor is a pure function of (seed, rank, step): simulated and paced real runs draw the same one, in any order.
-* Every distribution has mean 1, so that jitter never makes a device faster or slower on average.
+A factor is a pure function of (seed, rank, step): simulated and paced real runs draw the same one, in any order. Every
+distribution has mean 1, so that jitter never makes a device faster or slower on average.
 
 Drawing one number at a time from SciPy costs tens of microseconds. So each rank's factors are drawn in blocks, each
 with a generator of its own, and blocks are cached. A block that leaves the cache is drawn again with the same values.

@@ -1,11 +1,8 @@
 """Links that are slower or broken for some time, as frozen values.
 
-Rules of this file:
-
-* A fault applies to a connection of the graph as `paceline topology` draws it: to all its cables, in both directions.
-* If several faults apply to one connection at one time, the worst one counts.
-* Switches of a plane act as one (`Graph.striped`): the plane's name means all of them. A fault of one switch reduces
-  the plane's bandwidth by its share.
+A fault applies to a connection of the graph as `paceline topology` draws it: to all its cables, in both directions. If
+several faults apply to one connection at one time, the worst one counts. Switches of a plane act as one
+(`Graph.striped`): the plane's name means all of them. A fault of one switch reduces the plane's bandwidth by its share.
 """
 
 from __future__ import annotations

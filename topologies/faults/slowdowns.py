@@ -1,10 +1,8 @@
 """The speed of one worker over time, and the duration of its work.
 
-Rules of this file:
-
-* Work is counted in seconds at full speed. It is integrated over the slow intervals exactly: a step that includes the
-  beginning or the end of one takes the right time.
-* Times are on the run's own clock. Results depend on the arguments alone, not on the order of calls.
+Work is counted in seconds at full speed. It is integrated over the slow intervals exactly: a step that includes the
+beginning or the end of one takes the right time. Times are on the run's own clock. Results depend on the arguments
+alone, not on the order of calls.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Faults of a cluster as frozen values: stragglers, slowdowns, crashes, deaths.
 
-Rules of this file:
-
-* A value defines what happens and where. The nodes of a share, and the times of random events, follow from the seed
-  alone, so that simulated and paced real runs have the same faults.
-* Only gradients are slowed and lost. Messages, loading, updates and servers have no faults here.
-* The factors of several stragglers or slowdowns that apply to one worker at one time multiply.
+A value defines what happens and where. The nodes of a share, and the times of random events, follow from the seed
+alone, so that simulated and paced real runs have the same faults. Only gradients are slowed and lost. Messages,
+loading, updates and servers have no faults here. The factors of several stragglers or slowdowns that apply to one
+worker at one time multiply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Which network card each device of a machine uses, and which cards have cables.
 
-Rules of this file:
-
 * A device uses the card that is fewest hops away. If several are as near, as on one PCIe switch, the devices with these
   cards share them in turn: device i of them uses card i modulo the number of cards. NCCL, UCX and MPI choose so by
   affinity (MEMORY high).

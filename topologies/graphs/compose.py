@@ -102,13 +102,7 @@ def _inside(vertex: Vertex, host: str, planes: Mapping[str, str]) -> Vertex:
 
 
 def _dealt(connection: Connection, nics: Mapping[str, tuple[str, ...]], used: dict[str, int]) -> list[Connection]:
-    """Returns the cables of a connection, each from NIC to switch or from NIC to NIC.
-
-    Args:
-        connection: the connection of the network.
-        nics: the NICs of each host that get cables.
-        used: the number of cables of each host so far, which is changed.
-    """
+    """Returns the cables of a connection, each from NIC to switch or from NIC to NIC; counts those of each host in `used`."""
     ends = [end for end in connection.ends if end in nics]
     ways = min(max((len(nics[end]) for end in ends), default=1), connection.count)
     dealt = []

@@ -1,9 +1,7 @@
 """The links inside machines with GPUs, one function each; `cpu_machines` has the others.
 
-Rules of this file:
-
-* GPUs are devices, sockets are hosts, and every NIC is a vertex, to which a network is connected.
-* Bandwidths are what copies sustain, as in `wires`; a picture shows sockets at the top and devices below.
+GPUs are devices, sockets are hosts, and every NIC is a vertex, to which a network is connected. Bandwidths are what
+copies sustain, as in `wires`; a picture shows sockets at the top and devices below.
 """
 
 from __future__ import annotations

@@ -2,11 +2,9 @@
 
 Read this first, then `network_graphs`, `gpu_machines`, `compose` and `systems`.
 
-Rules of this file:
-
-* A graph is a value: vertices (devices, hosts, switches, NICs, memories) and the connections between them. A
-  connection is `count` equal parallel links; every link is full duplex. `bytes_per_s` is always of one direction, and
-  the same in both, except for links with a faster download: these lead from a switch, their first end, to a node.
+* A graph is a value: vertices (devices, hosts, switches, NICs, memories) and the connections between them. A connection
+  is `count` equal parallel links; every link is full duplex. `bytes_per_s` is always of one direction, and the same in
+  both, except for links with a faster download: these lead from a switch, their first end, to a node.
 * The end points of a graph are its devices or, if it has none, its hosts.
 * The builder of a graph also defines the place of each vertex in a picture, since it depends on the family of graphs.
 * Functions of NetworkX are called on `Graph.nx` and are not repeated here.

@@ -1,9 +1,9 @@
 """Links: latency and bandwidth of one direction.
 
-Rules of this file: latency is one way, for a small message, as measured by the message layer named in `provenance`;
-bandwidth is the sustained rate of that layer, not the nominal one. A link whose bandwidth varies over time has its mean
-bandwidth. FOUND means published by the named source; MEMORY
-means remembered, with the confidence that follows, and is never claimed as validation.
+Latency is one way, for a small message, as measured by the message layer named in `provenance`; bandwidth is the
+sustained rate of that layer, not the nominal one. A link whose bandwidth varies over time has its mean bandwidth. FOUND
+means published by the named source; MEMORY means remembered, with the confidence that follows, and is never claimed as
+validation.
 
 A message layer changes its protocol with the size of messages, so a link may have pieces, each with its own α and β up
 to a size. A part of every latency is work of the sender's and the receiver's processor, which handle one message at a

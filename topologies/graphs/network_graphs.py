@@ -1,12 +1,9 @@
 """Networks of hosts and switches, one function each.
 
-Rules of this file:
-
-* Every builder takes integers and names of links (`paceline list topologies` shows both), and raises an error with the
-  remedy for parameters that define no network. Sizes have an upper bound, so that a typing error does not fill the
-  memory.
-* In a star and in trees hosts are connected to switches; in a ring, torus and hypercube hosts are joined directly.
-* Formulas of bisection bandwidths use b for the bandwidth of one connection in one direction.
+Every builder takes integers and names of links (`paceline list topologies` shows both), and raises an error with the
+remedy for parameters that define no network. Sizes have an upper bound, so that a typing error does not fill the
+memory. In a star and in trees hosts are connected to switches; in a ring, torus and hypercube hosts are joined
+directly. Formulas of bisection bandwidths use b for the bandwidth of one connection in one direction.
 """
 
 from __future__ import annotations

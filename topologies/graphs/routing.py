@@ -1,18 +1,16 @@
 """Routes of messages through a cluster graph, by the rule that a network follows.
 
-Rules of this file:
-
-* Devices and memories begin and end routes and never forward. Switches and NICs do, and so do hosts: CPUs inside
-  nodes, and the hosts of direct networks (torus, ring, hypercube).
+* Devices and memories begin and end routes and never forward. Switches and NICs do, and so do hosts: CPUs inside nodes,
+  and the hosts of direct networks (torus, ring, hypercube).
 * ``shortest`` uses the path with the fewest hops; of these, the one whose slowest connection is the fastest; of these,
   the first in the graph's order. All pairs use the same switches, as in a network that does not spread its load.
 * ``ecmp`` picks at every fork among the next hops of all shortest paths, by a hash of source, target, flow, hop.
-* ``minimal`` is for dragonflies: hops inside the source's group, one global link, hops inside the target's group
-  (Kim, Dally, Scott and Abts, ISCA 2008), as few of each as possible; forks as in ``ecmp``.
+* ``minimal`` is for dragonflies: hops inside the source's group, one global link, hops inside the target's group (Kim,
+  Dally, Scott and Abts, ISCA 2008), as few of each as possible; forks as in ``ecmp``.
 * ``valiant`` is for dragonflies: first to an intermediate group, which a hash of the pair, the flow and the seed picks,
   then to the target's. Inside one group, and if there is no intermediate group, it is ``minimal``.
-* ``auto`` is the usual rule of a network: ``ecmp`` in leaf-spines and fat trees, and systems built on them;
-  ``minimal`` in dragonflies; ``shortest`` elsewhere.
+* ``auto`` is the usual rule of a network: ``ecmp`` in leaf-spines and fat trees, and systems built on them; ``minimal``
+  in dragonflies; ``shortest`` elsewhere.
 * If a group has lost the global links that its rule needs, ``valiant`` takes another group, and finally both use the
   path with the fewest hops: a broken link causes a detour and not an error, as long as a path remains.
 * If a graph lists its routes, as a SimGrid platform may, messages between two hosts take the listed one, in its own

@@ -1,13 +1,9 @@
 """The shortest paths through a graph, computed on demand.
 
-Rules of this file:
-
-* Vertices are numbers, their indices in the graph's order. Vertices that do not forward (devices, memories) can begin
-  or end a path and are never inside one.
-* The paths from one vertex to another are a `Ways`: for every vertex on some shortest path, all its next hops. The
-  caller picks among them.
-* Nothing is computed for pairs that are not requested: a graph of a hundred thousand vertices costs its wiring, and
-  each pair the neighbourhood that it spans.
+Vertices are numbers, their indices in the graph's order. Vertices that do not forward (devices, memories) can begin or
+end a path and are never inside one. The paths from one vertex to another are a `Ways`: for every vertex on some
+shortest path, all its next hops. The caller picks among them. Nothing is computed for pairs that are not requested: a
+graph of a hundred thousand vertices costs its wiring, and each pair the neighbourhood that it spans.
 """
 
 from __future__ import annotations

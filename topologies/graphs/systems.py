@@ -1,7 +1,7 @@
 """Named machines. Figures that are not published are marked MEMORY, INFERENCE or NOT FOUND in their provenance.
 
-Rules of this file: by default a system has the size of the jobs that were measured on it, not of the whole machine,
-because a picture cannot show 9,688 nodes; `nodes` sets the number, up to all of them.
+By default a system has the size of the jobs that were measured on it, not of the whole machine, because a picture
+cannot show 9,688 nodes; `nodes` sets the number, up to all of them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """How the bandwidth of a link varies over time: a random process with mean 1 that multiplies the link's bandwidth.
 
-Rules of this file:
-
-* The factor is redrawn at multiples of an interval and constant in between. Its law is floor + (1 − floor) · lognormal,
-  with mean 1, so that a link's bandwidth is its mean bandwidth, whatever the other settings are.
-* The logarithm is an autoregressive process of order 1 (AR(1), also called Gauss-Markov), which is stationary from the
-  first interval on.
-* Nothing is drawn in advance: a process yields one factor after the other, as long as a run asks for them.
+The factor is redrawn at multiples of an interval and constant in between. Its law is floor + (1 − floor) · lognormal,
+with mean 1, so that a link's bandwidth is its mean bandwidth, whatever the other settings are. The logarithm is an
+autoregressive process of order 1 (AR(1), also called Gauss-Markov), which is stationary from the first interval on.
+Nothing is drawn in advance: a process yields one factor after the other, as long as a run asks for them.
 """
 
 from __future__ import annotations

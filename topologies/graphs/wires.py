@@ -1,12 +1,9 @@
 """Links that occur only inside graphs: one hop of a network, a bus in a machine, a channel to memory.
 
-Rules of this file:
-
-* `LINKS` has end-to-end values of a message layer; a graph has hops. The link from a host to a switch has half of the
-  latency in `LINKS`, so that two hosts on one switch have all of it; `LinkModel.between_switches_s` is added for each
-  further hop from switch to switch.
-* FOUND, MEMORY (with its confidence) and NOT FOUND say how well a value is known; DERIVED is computed from such
-  values, INFERENCE is our guess.
+`LINKS` has end-to-end values of a message layer; a graph has hops. The link from a host to a switch has half of the
+latency in `LINKS`, so that two hosts on one switch have all of it; `LinkModel.between_switches_s` is added for each
+further hop from switch to switch. FOUND, MEMORY (with its confidence) and NOT FOUND say how well a value is known;
+DERIVED is computed from such values, INFERENCE is our guess.
 """
 
 from __future__ import annotations

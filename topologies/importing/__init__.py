@@ -3,8 +3,7 @@
 Start at `load` for graphs, whose formats share `assembly`. Measurements have one module for each tool: `nccl_tests` and
 `osu` return the curves of `measured`, and `torch_profile` returns the costs of a training step.
 
-Rules of this file: the format of a graph is detected from the content of its file, not from the name, so any name is
-accepted.
+The format of a graph is detected from the content of its file, not from the name, so any name is accepted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From the content of a file to a graph: the checks and the picture that all formats share.
 
-Rules of this file: all errors of a file are reported together, each with its place in the file. A graph must be
-connected, have at least one device or host, and at most 200,000 vertices.
+All errors of a file are reported together, each with its place in the file. A graph must be connected, have at least
+one device or host, and at most 200,000 vertices.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """Graphs with attributes on vertices and edges: NetworkX node-link JSON and GraphML.
 
-Rules of this file:
-
-* A vertex may have ``kind`` (device, host, switch, nic, memory; by default host) and ``host`` (the machine to which it
-  belongs). Other attributes are ignored.
-* An edge has ``bandwidth``, or ``link``, the name of a link of our catalogue, which also gives its latency;
-  ``latency`` (by default 0 without ``link``) and ``count`` (parallel cables). In the catalogue, a network link has the
-  latency between two hosts under a switch: a hop from or to a switch has half of it, and a hop between switches the
-  latency of a switch. Quantities are text with a unit, or SI numbers; ``bytes_per_s`` and ``latency_s`` are other names
-  for them.
-* Equal parallel edges are one connection with several cables, and the two directions of a directed graph are one
-  full-duplex link. If they differ, the file is refused, since a link here is equally fast in both directions.
+A vertex may have ``kind`` (device, host, switch, nic, memory; by default host) and ``host`` (the machine to which it
+belongs). Other attributes are ignored. An edge has ``bandwidth``, or ``link``, the name of a link of our catalogue,
+which also gives its latency; ``latency`` (by default 0 without ``link``) and ``count`` (parallel cables). In the
+catalogue, a network link has the latency between two hosts under a switch: a hop from or to a switch has half of it,
+and a hop between switches the latency of a switch. Quantities are text with a unit, or SI numbers; ``bytes_per_s`` and
+``latency_s`` are other names for them. Equal parallel edges are one connection with several cables, and the two
+directions of a directed graph are one full-duplex link. If they differ, the file is refused, since a link here is
+equally fast in both directions.
 """
 
 from __future__ import annotations

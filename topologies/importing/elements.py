@@ -1,7 +1,7 @@
 """XML as a tree whose elements have line numbers.
 
-Rules of this file: a document type may be declared and is not fetched; entities are refused, since a few lines of them
-can expand to gigabytes or include other files.
+A document type may be declared and is not fetched; entities are refused, since a few lines of them can expand to
+gigabytes or include other files.
 """
 
 from __future__ import annotations

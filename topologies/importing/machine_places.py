@@ -1,7 +1,7 @@
 """The picture of an imported machine: sockets above, PCIe below them, GPUs in a row; NVLinks bend where needed.
 
-Rules of this file: if NVLinks join two sockets directly, the second socket is placed upside down below the first, so
-that these NVLinks are short; otherwise all are placed side by side.
+If NVLinks join two sockets directly, the second socket is placed upside down below the first, so that these NVLinks are
+short; otherwise all are placed side by side.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Curves of measured seconds by size, from logs of benchmarks; and how the text and numbers of these logs are read.
 
-Rules of this file:
-
-* `bytes` of a point are those of `Asked.nbytes`: of one member's value, and of all members' values for an all-gather.
-* Points keep the order of the log, with repetitions. `profile_points` sorts them and takes medians.
-* Prefixes that mpirun and srun put before each line ("[1,0]<stdout>:", "0: ") and terminal colours are removed. A line
-  of standard error ("[1,0]<stderr>:") counts as empty.
+`bytes` of a point are those of `Asked.nbytes`: of one member's value, and of all members' values for an all-gather.
+Points keep the order of the log, with repetitions. `profile_points` sorts them and takes medians. Prefixes that mpirun
+and srun put before each line ("[1,0]<stdout>:", "0: ") and terminal colours are removed. A line of standard error
+("[1,0]<stderr>:") counts as empty.
 """
 
 from __future__ import annotations

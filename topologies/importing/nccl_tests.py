@@ -1,7 +1,5 @@
 """Logs of nccl-tests (``all_reduce_perf`` and others): seconds of NCCL's collectives by size.
 
-Rules of this file:
-
 * The formats are those of nccl-tests 2.4 to 2.19: FOUND (NVIDIA/nccl-tests, src/common.cu, src/util.cu). Columns are
   found by their names, since versions differ in them. A file may hold several runs one after the other.
 * Versions before June 2025 do not print which collective they measure. Then a command line in the log has to contain
@@ -18,8 +16,8 @@ Rules of this file:
   of an all-gather and a reduce-scatter was what busbw is now: FOUND (history of src/all_gather.cu).
 * From NCCL 2.22 on ranks connect at the first call, so that lines of NCCL_DEBUG cut rows into pieces: FOUND
   (NVIDIA/nccl issue 1453). Pieces are joined; a row of which a piece is missing is left out, with a note.
-* Several runs of one operation by the same ranks are repetitions of one experiment only if their commands have the
-  same settings and their times agree within `AGREE`. Otherwise the file is refused.
+* Several runs of one operation by the same ranks are repetitions of one experiment only if their commands have the same
+  settings and their times agree within `AGREE`. Otherwise the file is refused.
 """
 
 from __future__ import annotations

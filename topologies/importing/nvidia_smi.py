@@ -1,12 +1,10 @@
 """The output of ``nvidia-smi topo -m``: a machine's GPUs and NICs, and the connection of each pair.
 
-Rules of this file:
-
 * For each pair the table has the farthest component on its PCIe path, or the number of its NVLinks. PIX means one
   shared PCIe switch, PXB several PCIe switches, PHB a host bridge; NODE and SYS paths cross sockets. A host bridge is a
   vertex of its own only if its socket has several.
-* SYS is a path over the bus between sockets, so its two ends are on different sockets, also if their CPU affinities
-  are equal, as in containers. Otherwise sockets are identified by CPU affinity. Only if all pairs of GPUs are SYS, as
+* SYS is a path over the bus between sockets, so its two ends are on different sockets, also if their CPU affinities are
+  equal, as in containers. Otherwise sockets are identified by CPU affinity. Only if all pairs of GPUs are SYS, as
   hypervisors report, and affinities distinguish several groups, affinities are believed instead. NICs, which have none,
   belong to the socket of a GPU to which they are not SYS, or to a socket of their own.
 * If the NVLinks of all pairs of a group of GPUs are those of the one with fewer, and together more than any GPU has,
@@ -139,15 +137,7 @@ def _assumed_links(
     switches: Sequence[Mapping[str, int]],
     behind: Mapping[str, int],
 ) -> Iterator[str]:
-    """Yields what is assumed about NVLinks and NVSwitches.
-
-    Args:
-        table: the table.
-        nvlink: the kind of NVLink that was inferred from their number; None if it was given or there are none.
-        real: the maximum number of NVLinks of a GPU.
-        switches: the GPUs of each group behind NVSwitches.
-        behind: the NVLinks of each GPU behind NVSwitches.
-    """
+    """Yields what is assumed about NVLinks (of an inferred kind; `real` is the most that a GPU has) and NVSwitches."""
     if nvlink:
         yield f"{nvlink} INFERENCE from {real} NVLinks a GPU"
     if switches:

@@ -1,7 +1,5 @@
 """Logs of the OSU micro-benchmarks (``osu_latency``, ``osu_allreduce``, …): seconds of MPI's operations by size.
 
-Rules of this file:
-
 * The formats are those of versions 5 to 7, with or without ``-f``: FOUND (c/util/osu_util_mpi.c of 7.4, and 5.x). A
   file may hold several benchmarks one after the other.
 * A benchmark prints neither its number of ranks nor its hosts. So the caller gives them, or the log contains the

@@ -1,12 +1,10 @@
 """The default places of a graph's vertices in a picture.
 
-Rules of this file:
-
-* Devices, or hosts without devices, are at the bottom, and vertices k hops away from them in row k above. The order of
-  each row follows the neighbours below, so that trees look like trees.
-* If many connections are inside rows (rings, tori, dragonflies, meshes of GPUs) there are no rows: distances in the
-  picture follow distances in the graph (Kamada and Kawai 1989), or, for more than 150 vertices, forces between
-  neighbours (Fruchterman and Reingold 1991). More than 1,500 vertices are never drawn, and are only put apart.
+Devices, or hosts without devices, are at the bottom, and vertices k hops away from them in row k above. The order of
+each row follows the neighbours below, so that trees look like trees. If many connections are inside rows (rings, tori,
+dragonflies, meshes of GPUs) there are no rows: distances in the picture follow distances in the graph (Kamada and Kawai
+1989), or, for more than 150 vertices, forces between neighbours (Fruchterman and Reingold 1991). More than 1,500
+vertices are never drawn, and are only put apart.
 """
 
 from __future__ import annotations

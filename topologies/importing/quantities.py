@@ -1,8 +1,8 @@
 """Parses bandwidths and latencies in files.
 
-Rules of this file: a number without a unit is in SI units, bytes per second or seconds. ``B`` is a byte and ``b`` or
-``bit`` a bit; k, M, G, T, P, E are powers of 1000, and with an ``i`` powers of 1024. The spellings are those of
-SimGrid (``125MBps``, ``50us``) and of our scenarios (``10 Gbit/s``).
+A number without a unit is in SI units, bytes per second or seconds. ``B`` is a byte and ``b`` or ``bit`` a bit; k, M,
+G, T, P, E are powers of 1000, and with an ``i`` powers of 1024. The spellings are those of SimGrid (``125MBps``,
+``50us``) and of our scenarios (``10 Gbit/s``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """SimGrid platforms: hosts, routers, links, zones and clusters, from version 3 of their XML on.
 
-Rules of this file:
-
 * Zones with the routing Full, Floyd, Dijkstra, DijkstraCache, Cluster or None are read. Vivaldi and Wi-Fi have no links
   and are refused, as are elements that this file does not know.
 * Hosts are hosts, routers are switches. The ends of links follow from the routes (`simgrid_routes`), since a platform

@@ -1,13 +1,10 @@
 """The ``cluster`` element of SimGrid platforms: many equal hosts, flat, on a fat tree, a torus or a dragonfly.
 
-Rules of this file:
-
-* The shapes are SimGrid's: ``FAT_TREE`` has "levels; children per level; parents per level; cables per level",
-  ``TORUS`` its sides, ``DRAGONFLY`` "groups, cables; chassis, cables; routers, cables; nodes". All links have ``bw``
-  and ``lat``; cables add up.
-* Every message crosses a flat cluster's backbone once: half of its latency is added to every host's link, and its
-  bandwidth limits the connection with the outside. The total traffic between hosts inside is not limited.
-* A dragonfly's routers are named as ours, so that the routing rules for dragonflies apply to it.
+The shapes are SimGrid's: ``FAT_TREE`` has "levels; children per level; parents per level; cables per level", ``TORUS``
+its sides, ``DRAGONFLY`` "groups, cables; chassis, cables; routers, cables; nodes". All links have ``bw`` and ``lat``;
+cables add up. Every message crosses a flat cluster's backbone once: half of its latency is added to every host's link,
+and its bandwidth limits the connection with the outside. The total traffic between hosts inside is not limited. A
+dragonfly's routers are named as ours, so that the routing rules for dragonflies apply to it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """SimGrid platforms whose routes no graph of links reproduces, as a graph with listed routes.
 
-Rules of this file:
-
-* Every link is a connection of two vertices of its own, ``link NAME in`` and ``link NAME out``, and each route crosses
-  its links in turn, over connections without latency and limit between them. So what a link limits does not depend on
-  where it is: the flows that cross it, in all routes that list it.
-* A SHARED link is always crossed from ``in`` to ``out``: both directions of a route share it. A SPLITDUPLEX link is
-  crossed from ``out`` to ``in`` in its direction DOWN, and on the way back of a route listed UP. A FATPIPE limits every
-  single flow and is not shared.
-* Routes of a zone with Full routing are listed for each pair. In zones with Floyd or Dijkstra, and between zones, they
-  are composed of listed ones, by way of routers and gateways, with as few links as possible, as SimGrid does.
+Every link is a connection of two vertices of its own, ``link NAME in`` and ``link NAME out``, and each route crosses
+its links in turn, over connections without latency and limit between them. So what a link limits does not depend on
+where it is: the flows that cross it, in all routes that list it. A SHARED link is always crossed from ``in`` to
+``out``: both directions of a route share it. A SPLITDUPLEX link is crossed from ``out`` to ``in`` in its direction
+DOWN, and on the way back of a route listed UP. A FATPIPE limits every single flow and is not shared. Routes of a zone
+with Full routing are listed for each pair. In zones with Floyd or Dijkstra, and between zones, they are composed of
+listed ones, by way of routers and gateways, with as few links as possible, as SimGrid does.
 """
 
 from __future__ import annotations

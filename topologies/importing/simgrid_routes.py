@@ -1,7 +1,5 @@
 """Determines the ends of links from routes: a SimGrid platform lists links of routes, but not the ends of links.
 
-Rules of this file:
-
 * A link has two ends. A route enters it at one and leaves at the other. Two successive links of a route meet in a
   junction, which is a switch without a name. So each route gives equations for the ends of its links, and the equations
   of all routes are solved, the certain ones first. A link whose ends are still open gets the direction of the first

@@ -1,7 +1,7 @@
 """The content of a SimGrid platform, and its links as connections.
 
-Rules of this file: links among places are named ``link NAME``, so that they are not mistaken for hosts. Every
-approximation of a link is noted.
+Links among places are named ``link NAME``, so that they are not mistaken for hosts. Every approximation of a link is
+noted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Costs of a training step from a trace of ``torch.profiler``: phases on the host and on a GPU, and communication.
 
-Rules of this file:
-
 * A step is an annotation ``ProfilerStep#N``, which the profiler writes if it has a schedule and `step` is called. One
   without a backward pass is no training step and is left out: the stub that is begun by the last call of `step` (FOUND:
   HolisticTraceAnalysis, tests/data/amd_trace), waiting, or an evaluation.
@@ -231,11 +229,7 @@ def _by_step(events: Iterable[TraceEvent], spans: Sequence[Interval]) -> list[li
 
 
 def _passes(operators: Sequence[Interval], backward: Sequence[Interval]) -> tuple[list[Interval], list[Interval]]:
-    """Returns the forward and the backward passes of a step.
-
-    Args:
-        operators: those that are neither loading, backward nor the optimizer's.
-        backward: those of the backward passes.
+    """Returns the forward and the backward passes of a step, of operators that belong to neither and of backward ones.
 
     >>> _passes([(0.0, 1.0), (6.0, 7.0)], [(2.0, 3.0), (4.0, 5.0)])
     ([(0.0, 2.0)], [(2.0, 5.0)])

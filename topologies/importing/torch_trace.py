@@ -1,12 +1,9 @@
 """Traces of ``torch.profiler`` (``export_chrome_trace``): the events of a file, checked.
 
-Rules of this file:
-
-* The format is the Trace Event Format of Chrome as Kineto writes it: FOUND (pytorch/kineto, output_json.cpp). Times are
-  in microseconds, whatever ``displayTimeUnit`` says, which is for the display. Only complete events (``ph`` X) are
-  read; flow, counter and metadata events are ignored.
-* A compressed file is recognised by its content, not by its name.
-* Times of events are seconds since the first event, as microseconds since the machine's start have too many digits.
+The format is the Trace Event Format of Chrome as Kineto writes it: FOUND (pytorch/kineto, output_json.cpp). Times are
+in microseconds, whatever ``displayTimeUnit`` says, which is for the display. Only complete events (``ph`` X) are read;
+flow, counter and metadata events are ignored. A compressed file is recognised by its content, not by its name. Times of
+events are seconds since the first event, as microseconds since the machine's start have too many digits.
 """
 
 from __future__ import annotations

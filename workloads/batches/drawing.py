@@ -1,7 +1,7 @@
 """The sources of a learner's batches: examples in memory, or a file.
 
-Rules of this file: a batch is a function of `Samples` alone, independent of earlier requests. Data that is cached
-between two batches only saves time.
+A batch is a function of `Samples` alone, independent of earlier requests. Data that is cached between two batches only
+saves time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Training and test data of a model: inputs and labels in memory.
 
-Rules of this file: data do not depend on the seed, so that results of different seeds are about the same problem. They
-may be stored in a compact form (bytes of a picture), and are converted for the model when a batch is drawn.
+Data do not depend on the seed, so that results of different seeds are about the same problem. They may be stored in a
+compact form (bytes of a picture), and are converted for the model when a batch is drawn.
 """
 
 from __future__ import annotations

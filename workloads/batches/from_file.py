@@ -1,10 +1,8 @@
 """Batches from a record file: the same batches as those of `InMemoryExamples`, without the file in memory.
 
-Rules of this file:
-
-* Every worker has its own reader, made on first use: ranks are forked, and each process opens the file itself.
-* Readers of one process share one open file. If there are many, as in a simulation, the least recently used ones free
-  their memory, which costs time but does not change the batches.
+Every worker has its own reader, made on first use: ranks are forked, and each process opens the file itself. Readers of
+one process share one open file. If there are many, as in a simulation, the least recently used ones free their memory,
+which costs time but does not change the batches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The catalogue of data sets: shape and number of samples, and the files of each.
 
-Rules of this file: a folder is read completely once per process and stored as bytes, so that ranks that are forked
-later share it. The counts are those of the complete sets, for scenarios that train nothing; a training uses the number
-of samples in the files.
+A folder is read completely once per process and stored as bytes, so that ranks that are forked later share it. The
+counts are those of the complete sets, for scenarios that train nothing; a training uses the number of samples in the
+files.
 """
 
 from __future__ import annotations

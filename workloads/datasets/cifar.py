@@ -1,7 +1,7 @@
 """CIFAR's python batches: pickled dictionaries with a matrix of bytes, one picture per row, and a list of labels.
 
-Rules of this file: a pickle can call any function, so only the functions that make an array of numbers are allowed.
-The batches are read from the folder or from the downloaded archive. Source: the CIFAR page (Krizhevsky).
+A pickle can call any function, so only the functions that make an array of numbers are allowed. The batches are read
+from the folder or from the downloaded archive. Source: the CIFAR page (Krizhevsky).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The result of reading a data set, and functions of the readers of all formats.
 
-Rules of this file:
-
-* Pictures stay bytes, as in the files; they are converted to numbers when a batch is drawn.
-* Headers are compared with the content of the files. All mistakes of a folder are reported together.
+Pictures stay bytes, as in the files; they are converted to numbers when a batch is drawn. Headers are compared with the
+content of the files. All mistakes of a folder are reported together.
 """
 
 from __future__ import annotations

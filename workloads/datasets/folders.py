@@ -1,11 +1,9 @@
 """Folders of pictures: one folder per class, with the name of the class.
 
-Rules of this file:
-
-* Classes are numbered in the order of their names; pictures are in the order of theirs.
-* The held-out pictures are in `test` or `val` beside `train`. If there are only classes, every fifth picture of each is
-  held out, beginning with the first: a fixed split.
-* A picture is cropped to the model's aspect ratio around its centre, and then scaled to the model's size.
+Classes are numbered in the order of their names; pictures are in the order of theirs. The held-out pictures are in
+`test` or `val` beside `train`. If there are only classes, every fifth picture of each is held out, beginning with the
+first: a fixed split. A picture is cropped to the model's aspect ratio around its centre, and then scaled to the model's
+size.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ distinct, each ends with a space, and each leads to one state; so a text determi
 (Gibbs' inequality), which is `lowest_loss`. The entropy rate is Σ_s π_s H_s / Σ_s π_s L_s in nats per character, with
 the stationary probabilities π, the entropies H and the mean lengths L of the states' words.
 
-Rules of this file: the text does not depend on the seed of a run. Each sample begins with a new sentence, so that a
-model has the same information as the process. Nothing is read or downloaded. Provenance: the grammar is ours.
+The text does not depend on the seed of a run. Each sample begins with a new sentence, so that a model has the same
+information as the process. Nothing is read or downloaded. Provenance: the grammar is ours.
 """
 
 from __future__ import annotations

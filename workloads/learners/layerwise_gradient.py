@@ -1,10 +1,7 @@
 """Gradients layer by layer, from within torch's backward pass.
 
-Rules of this file:
-
-* The whole gradient is one new vector, in the order of the parameters, and the gradient of a layer is a slice of it. So
-  consecutive layers can be joined without a copy.
-* The hooks are registered on the parameters once, and are active only in `ByLayer.run`.
+The whole gradient is one new vector, in the order of the parameters, and the gradient of a layer is a slice of it. So
+consecutive layers can be joined without a copy.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Tries a custom module on a few samples before anything runs, to check that it can be trained.
 
-Rules of this file: a gradient must be a function of the seed, weights and samples alone, or the interpreters would
-differ. So a module that changes its buffers is rejected, and one that draws random numbers elsewhere than in a forward
-pass from torch's own generator, which `torch_learner` seeds for each batch: from NumPy's or Python's, from a generator
-of its own, or in the backward pass. Batch normalisation uses the statistics of the batch only: running means would be
-buffers that change, and differ between workers.
+A gradient must be a function of the seed, weights and samples alone, or the interpreters would differ. So a module that
+changes its buffers is rejected, and one that draws random numbers elsewhere than in a forward pass from torch's own
+generator, which `torch_learner` seeds for each batch: from NumPy's or Python's, from a generator of its own, or in the
+backward pass. Batch normalisation uses the statistics of the batch only: running means would be buffers that change,
+and differ between workers.
 """
 
 from __future__ import annotations

@@ -4,12 +4,10 @@ Theory (Lévy's construction). Take the mean of 2^l samples, of variance 2^−l,
 variance. Their sum and their difference are independent, of variance 2^−(l−1): the means of the two halves. So the mean
 over a group is drawn first, and the parts of a group only when they are needed.
 
-Rules of this file:
-
-* A sample's noise is a pure function of the seed, the dimensions and the sample's number, by a counter-based generator;
-  a mean over samples is the mean of their noise, up to rounding, however they are divided into batches.
-* A batch takes one row for each aligned power of two in it: one for 32 samples, two for 48.
-* Rows are drawn in blocks, and recent blocks are cached, since workers at about the same step use neighbouring rows.
+A sample's noise is a pure function of the seed, the dimensions and the sample's number, by a counter-based generator; a
+mean over samples is the mean of their noise, up to rounding, however they are divided into batches. A batch takes one
+row for each aligned power of two in it: one for 32 samples, two for 48. Rows are drawn in blocks, and recent blocks are
+cached, since workers at about the same step use neighbouring rows.
 """
 
 from __future__ import annotations

@@ -4,11 +4,8 @@ Theory. f(w) = Σ λ_i (w_i − w*_i)² / 2. Sample n adds the noise √c_i ξ_{
 a batch of b samples has gradient noise of variance c_i / b. Under SGD with rate η and g = ηλ, the mean m of w − w* and
 its variance V obey m' = (1 − g) m and V' = (1 − g)² V + η² c / b. More exact results: docs/quadratic.md.
 
-Rules of this file:
-
-* The noise of sample n is a pure function of (seed, n), so that the division into batches is free (see `noise.py`).
-  Sample numbers are not repeated: noise that repeats every epoch would not be independent.
-* All numbers are float64, so that runs can be compared to the last digits.
+The noise of sample n is a pure function of (seed, n), so that the division into batches is free (see `noise.py`).
+Sample numbers are not repeated: noise that repeats every epoch would not be independent.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """A stand-in for a big model: the numbers of a small problem with the sizes and batches of the model.
 
-Rules of this file:
-
-* Programs, networks and clocks use the layers, bytes and batches of the big model. Only gradients and evaluations are
-  those of the small problem. So the same events happen at the same times as without numbers.
-* A batch of `batch` samples of the model corresponds to `stand_for` samples of the problem, and other batches in
-  proportion, rounded such that the sum over a global batch is correct and no batch is empty.
+Programs, networks and clocks use the layers, bytes and batches of the big model. Only gradients and evaluations are
+those of the small problem. So the same events happen at the same times as without numbers. A batch of `batch` samples
+of the model corresponds to `stand_for` samples of the problem, and other batches in proportion, rounded such that the
+sum over a global batch is correct and no batch is empty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """A learner from any torch module, the examples it is trained on, and a loss.
 
-Rules of this file:
-
 * Weights are one flat tensor; the module's parameters are views of it during use. Arguments are not changed in place,
   and every gradient is a new tensor. One thread may use a learner at a time; another may call `load` meanwhile.
 * A layer is a module with its own parameters, in the order of the module tree, as in `layer_tables`.
@@ -12,7 +10,6 @@ Rules of this file:
   for each forward pass from the seed and the samples of the batch alone, and restored afterwards. So every interpreter
   draws the same masks, in any order and after a restart. Its gradients are computed one by one: `torch.func.vmap` draws
   the masks of all gradients from one stream, so that those of one would depend on those beside it.
-* A module is in training mode for gradients, and in evaluation mode for evaluations.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Custom workloads: a function that returns a module, and optionally data and a loss.
 
-Rules of this file:
-
-* The function is called with seeded generators of torch, NumPy and Python, so that it draws the same numbers in every
-  process. The initial weights are those of its module.
-* The form of its result is checked here, and whether the module can be trained in `module_trial`.
+The function is called with seeded generators of torch, NumPy and Python, so that it draws the same numbers in every
+process. The initial weights are those of its module.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The costs of a model's layers: arithmetic, memory traffic, kernel launches, saved activations.
 
-Rules of this file: a row is one module without children (a convolution, a normalisation, a ReLU), in the order of the
-forward pass; operations between two modules belong to the first of them. Numbers are per sample, in float32, and come
-from `layer_tracing`; the files in `tables/` are its output. Nothing here needs torch.
+A row is one module without children (a convolution, a normalisation, a ReLU), in the order of the forward pass;
+operations between two modules belong to the first of them. Numbers are per sample, in float32, and come from
+`layer_tracing`; the files in `tables/` are its output. Nothing here needs torch.
 
 The column `products` holds the convolutions and matrix products of the forward pass, separated by semicolons, each as
 the fields of `Product` separated by spaces.

@@ -1,8 +1,8 @@
 """Layer tables of the models: parameters and costs of each layer, first layer first.
 
-Rules of this file: counts are derived by tracing (`layer_tracing`), or computed from a transformer's shape
-(`transformer_shapes`), never entered as totals; tests compare them with the totals of papers. A table is read when its
-model is requested. Only the tracing of custom models needs torch.
+Counts are derived by tracing (`layer_tracing`), or computed from a transformer's shape (`transformer_shapes`), never
+entered as totals; tests compare them with the totals of papers. A table is read when its model is requested. Only the
+tracing of custom models needs torch.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python -m paceline.workloads.models.layer_tracing          # compares workloads/tables/ with the traces
     python -m paceline.workloads.models.layer_tracing --write  # writes the tables
 
-Rules of this file: FLOPs are counted by torch's formulas (`torch.utils.flop_counter`). Every operator that is not a
-view is one kernel, which reads its inputs and writes its outputs once. A backward operator belongs to the module whose
-forward pass made its autograd node. Two batch sizes are traced; costs that do not grow with the batch are fixed. The
-sizes of convolutions and products are read from the operators of the forward pass (`shapes`).
+FLOPs are counted by torch's formulas (`torch.utils.flop_counter`). Every operator that is not a view is one kernel,
+which reads its inputs and writes its outputs once. A backward operator belongs to the module whose forward pass made
+its autograd node. Two batch sizes are traced; costs that do not grow with the batch are fixed. The sizes of
+convolutions and products are read from the operators of the forward pass (`shapes`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The networks of the papers as torch modules, for tracing and training; module names are layer names.
 
-Rules of this file: shapes are those of the papers. Auxiliary heads, dropout and local response normalisation are
-omitted: none has parameters in the trunk, and later implementations omit them too. This file imports torch, so it is
-imported only for tracing and training.
+Shapes are those of the papers. Auxiliary heads, dropout and local response normalisation are omitted: none has
+parameters in the trunk, and later implementations omit them too. This file imports torch, so it is imported only for
+tracing and training.
 """
 
 from __future__ import annotations

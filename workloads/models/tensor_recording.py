@@ -1,12 +1,9 @@
 """Records the tensor operations of a function once, and repeats them without the overhead of the function.
 
-Rules of this file:
-
-* The recording is below functorch and autograd: the same operations on the same numbers, so the same bits.
-* It is valid for inputs of the same shapes and for functions of their inputs alone. Other tensors (buffers) are used by
-  reference. A function that depends on values cannot be recorded.
-* `make_fx` of torch does the same for more kinds of functions, but takes five times as long (75 ms for a small model),
-  as long as a thousand gradients.
+The recording is below functorch and autograd: the same operations on the same numbers, so the same bits. It is valid
+for inputs of the same shapes and for functions of their inputs alone. Other tensors (buffers) are used by reference. A
+function that depends on values cannot be recorded. `make_fx` of torch does the same for more kinds of functions, but
+takes five times as long (75 ms for a small model), as long as a thousand gradients.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Sizes of transformers, in the names of Hugging Face's config.json.
 
-Rules of this file:
-
-* A size is written as a mapping, as the path of a config.json, or as text, ``gpt2(n_layer=24, n_embd=1024, …)``. The
-  text is the canonical form: it names the model in every table and record, and it is complete.
-* A missing key has the default of the model type's class in `transformers`, except for dropout, which is 0 where it is
-  not given. What has no default there, or what only the class of one published model has (`intermediate_size`), is
-  required.
-* A key that changes the shape and is not modelled is a mistake. Other keys are ignored in a file. In a mapping they are
-  a mistake, too, unless `IGNORED` has them, because there they are likely misspelt.
+A size is written as a mapping, as the path of a config.json, or as text, ``gpt2(n_layer=24, n_embd=1024, …)``. The text
+is the canonical form: it names the model in every table and record, and it is complete. A missing key has the default
+of the model type's class in `transformers`, except for dropout, which is 0 where it is not given. What has no default
+there, or what only the class of one published model has (`intermediate_size`), is required. A key that changes the
+shape and is not modelled is a mistake. Other keys are ignored in a file. In a mapping they are a mistake, too, unless
+`IGNORED` has them, because there they are likely misspelt.
 """
 
 from __future__ import annotations
@@ -252,12 +249,7 @@ def _value(text: str) -> Any:
 
 
 class _SizeReader:
-    """Reads one size and collects its mistakes.
-
-    Args:
-        given: the keys.
-        file: those of a file, where other keys are ignored.
-    """
+    """Reads one size and collects its mistakes; other keys are ignored in a file."""
 
     def __init__(self, given: Mapping[str, Any], file: Mapping[str, Any]) -> None:
         self.given, self.file = given, file

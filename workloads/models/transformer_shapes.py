@@ -7,11 +7,10 @@ and 4 L T h e for the products of attention, without credit for a causal mask; t
 With N parameters of matrices this is 6 N + 12 L T h e for training (Kaplan et al., 2020; Chowdhery et al., 2022,
 appendix B).
 
-Rules of this file: rows are those that tracing gives (`layer_tracing`), with the same names, except for three
-differences, because a table of this size stands for an efficient implementation: attention is one fused kernel, which
-stores no T × T matrix and whose recomputation is not counted, unless the shape says that it is plain; a gated
-activation and rotary embeddings are one kernel each; and an embedding reads only the rows of its tokens. Numbers are
-per sample of T tokens, in float32.
+Rows are those that tracing gives (`layer_tracing`), with the same names, except for three differences, because a table
+of this size stands for an efficient implementation: attention is one fused kernel, which stores no T × T matrix and
+whose recomputation is not counted, unless the shape says that it is plain; a gated activation and rotary embeddings are
+one kernel each; and an embedding reads only the rows of its tokens. Numbers are per sample of T tokens, in float32.
 """
 
 from __future__ import annotations

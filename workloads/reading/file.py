@@ -1,7 +1,5 @@
 """Record files: NumPy's own `.npy` with one structured array, whose records are samples, each with inputs and a label.
 
-Rules of this file:
-
 * All records have the same length, so the position of a record is data offset + number × bytes of a record.
 * A file is written in chunks under a hidden name, and renamed when it is complete and on the disk.
 * Every record has a checksum (XXH3, 64 bits) in a separate file. A reader verifies each record that it has read: an

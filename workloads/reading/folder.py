@@ -1,10 +1,8 @@
 """A data set as record files: a folder of `train.npy`, `test.npy` and `dataset.json`, which describes the two.
 
-Rules of this file:
-
-* Each of the two has a file with the checksums of its records, eight bytes each. `dataset.json` has the checksums of
-  these files, of the two headers, and its own.
-* The files must be consistent. Headers and checksums are read here, but no records.
+Each of the two has a file with the checksums of its records, eight bytes each. `dataset.json` has the checksums of
+these files, of the two headers, and its own. The files must be consistent. Headers and checksums are read here, but no
+records.
 """
 
 from __future__ import annotations

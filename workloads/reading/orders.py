@@ -1,18 +1,16 @@
 """The samples of a step and the pieces of the file that contain them: a function of the seed and of `Samples`.
 
-Rules of this file:
-
 * Samples are numbered continuously, global batch after global batch; if an epoch ends inside a batch, the next epoch
   begins there. So every epoch has every sample exactly once, whatever the number of workers and the sizes of their
   batches, as long as the division of the global batch is constant.
 * scattered: every epoch shuffles all N samples, and each is read separately. This is the order without optimisation.
 * strided: the file is read in its own order, and neighbours go to different workers: worker r of P takes every P-th
   sample. Each is read separately.
-* contiguous: worker r reads one run of the file in an epoch, ⌊N f/G⌋ … ⌊N (f + b)/G⌋ for its samples f … f + b of the
-  G of a global batch. Runs are read in windows of `buffer` records, each shuffled separately, so a sample moves by less
-  than the length of a buffer. Runs rotate among the workers between epochs: in epoch e all begin ⌊N j/P⌋ records
-  nearer to the front, j = e mod P, wrapping around to the end of the file. With equal batches no run crosses the end
-  of the file, so an epoch begins P runs; with unequal batches one run may cross it, and is read as two.
+* contiguous: worker r reads one run of the file in an epoch, ⌊N f/G⌋ … ⌊N (f + b)/G⌋ for its samples f … f + b of the G
+  of a global batch. Runs are read in windows of `buffer` records, each shuffled separately, so a sample moves by less
+  than the length of a buffer. Runs rotate among the workers between epochs: in epoch e all begin ⌊N j/P⌋ records nearer
+  to the front, j = e mod P, wrapping around to the end of the file. With equal batches no run crosses the end of the
+  file, so an epoch begins P runs; with unequal batches one run may cross it, and is read as two.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Reads records in the order of an `Order`, and counts the requests to the file.
 
-Rules of this file:
-
-* A request is one piece: its records are read by `preadv` into new memory, at an offset, so that readers share no file
-  position that a forked process could change. A seek is a request that does not begin at the end of the reader's
-  previous one; the first request is a seek.
-* Pieces of the previous step are not read again, and pieces that a step does not need are dropped. The records are a
-  function of `Samples` only, independent of earlier requests.
-* One call at a time: a thread that reads ahead and the program itself may share a reader.
+A request is one piece: its records are read by `preadv` into new memory, at an offset, so that readers share no file
+position that a forked process could change. A seek is a request that does not begin at the end of the reader's previous
+one; the first request is a seek. Pieces of the previous step are not read again, and pieces that a step does not need
+are dropped. The records are a function of `Samples` only, independent of earlier requests.
 """
 
 from __future__ import annotations
