@@ -14,8 +14,6 @@ from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.method import Method, RankContext
 from paceline.algorithms.core.operations import AllReduce, RecordUpdate
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
-from paceline.algorithms.methods.elastic import Easgd
-from paceline.algorithms.methods.sync_elastic import SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
 
 
@@ -103,13 +101,3 @@ def still(method: Method) -> Any:
     """The method from different places and without gradients."""
     given = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
     return apart(type(method))(**given | {"learning_rate": 0.0})
-
-
-@dataclass(frozen=True, kw_only=True)
-class EasgdApart(Apart, Easgd):
-    """Original EASGD from different places."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SyncEasgd3Apart(Apart, SyncEasgd3):
-    """Synchronous EASGD from different places."""

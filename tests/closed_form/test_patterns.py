@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.contention import Contention
 from paceline.simulator.collectives.pattern_time import alone_s
-from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
+from paceline.simulator.collectives.patterns import (
+    PATTERNS,
+    Kind,
+    Setting,
+    build,
+    double_tree,
+    joined,
+    schedule,
+    two_trees,
+)
 from paceline.simulator.collectives.plans import CollectivePlan
+from paceline.simulator.flows.flow_engine import Flows
 from paceline.simulator.flows.path_tables import Path
 from paceline.topologies import closed_forms as forms
 from tests.carried_out import simulate_by_events
-from tests.replay import Uniform, replayed_s
+from tests.replay import Players, Replay, Uniform, replayed_s
 from tests.thorough import examples
 
 NUMBERS = [2, 3, 4, 6, 8, 12, 16, 48, 64, 100]
@@ -161,3 +174,321 @@ def test_a_double_tree_is_simulated_alike_by_events() -> None:
     one = plan("AllReduce", "double-tree", fabric, 3e7)
     entries_s = np.linspace(0.0, 1e-4, 12)
     assert alone_s(one, fabric, entries_s) == close(simulate_by_events(one, fabric, entries_s))
+
+
+# --- the data that patterns move --------------------------------------------------------------------------------------
+
+
+Pieces = Callable[["Message"], set[int]]
+NBYTES = 5040.0
+
+
+class Message:
+    """A message and its position in the pattern."""
+
+    def __init__(self, s: Setting, number: int, repetition: int, source: int, target: int, count: int) -> None:
+        self.s, self.number, self.repetition = s, number, repetition
+        self.source, self.target, self.before = source, target, count
+        """`before`: the number of earlier messages of the same pair"""
+        self.power = 1 << (s.p.bit_length() - 1)
+        self.inner = number - (1 if self.power < s.p else 0)
+        """the round, not counting the round that folds ranks in"""
+
+
+def all_of(number: int) -> set[int]:
+    return set(range(number))
+
+
+def ring(offset: int) -> Pieces:
+    return lambda m: {(m.source - m.s.root + offset - m.repetition) % m.s.p}
+
+
+def ring_all_reduce(m: Message) -> set[int]:
+    return ring(-1 if m.number == 0 else 0)(m)
+
+
+def halving(m: Message) -> set[int]:
+    """The pieces whose last bits are those of the receiver, one bit more each round; then of the sender, one less."""
+    steps, beyond = m.power.bit_length() - 1, m.s.p - m.power
+    if m.inner in (-1, 2 * steps):
+        return all_of(m.power)
+    bits, place = (m.inner + 1, m.target) if m.inner < steps else (2 * steps - m.inner, m.source)
+    mine = place // 2 if place < 2 * beyond else place - beyond
+    return {piece for piece in range(m.power) if (piece ^ mine) % 2**bits == 0}
+
+
+def bruck(m: Message) -> set[int]:
+    return {(m.source + k) % m.s.p for k in range(min(2**m.number, m.s.p - 2**m.number))}
+
+
+def scatter_gather(m: Message) -> set[int]:
+    depth = (m.s.p - 1).bit_length()
+    if m.number == depth:
+        return ring(0)(m)
+    to = (m.target - m.s.root) % m.s.p
+    return set(range(to, min(to + 2 ** (depth - 1 - m.number), m.s.p)))
+
+
+def halving_or_ring(m: Message) -> set[int]:
+    return halving(m) if m.power == m.s.p else ring(-1)(m)
+
+
+def alike(s: Setting) -> bool:
+    return all(len(node) == len(s.nodes[0]) for node in s.nodes)
+
+
+def among_leaders(m: Message) -> set[int]:
+    """Whole vectors inside nodes, and a ring of the nodes' first ranks between them."""
+    heads, number = [node[0] for node in m.s.nodes], len(m.s.nodes)
+    if m.source not in heads or m.target not in heads:
+        return all_of(number)
+    shift, turn = (1, m.before) if m.before < number - 1 else (0, m.before - number + 1)
+    return {(heads.index(m.source) - shift - turn) % number}
+
+
+def two_level(m: Message) -> set[int]:
+    """Pieces are (share of the ranks of a node, part of it), where all nodes are alike."""
+    size, nodes = len(m.s.nodes[0]), len(m.s.nodes)
+    if not alike(m.s):
+        return among_leaders(m)
+    node, place = divmod(m.source, size)
+    if m.target // size != node:
+        shift, turn = (1, m.before) if m.before < nodes - 1 else (0, m.before - nodes + 1)
+        return {place * nodes + (node - shift - turn) % nodes}
+    shift, turn = (1, m.before) if m.before < size - 1 else (0, m.before - size + 1)
+    return {(place - shift - turn) % size * nodes + part for part in range(nodes)}
+
+
+def one_piece(_: Setting) -> int:
+    return 1
+
+
+def the_piece(_: Message) -> set[int]:
+    return {0}
+
+
+WHOLE = (one_piece, the_piece)
+RULES: dict[tuple[Kind, str], tuple[Callable[[Setting], int], Pieces]] = {
+    ("AllReduce", "ring"): (lambda s: s.p, ring_all_reduce),
+    ("AllReduce", "recursive-doubling"): WHOLE,
+    ("AllReduce", "halving-doubling"): (lambda s: 1 << (s.p.bit_length() - 1), halving),
+    ("AllReduce", "binomial-tree"): WHOLE,
+    ("Reduce", "binomial-tree"): WHOLE,
+    ("Broadcast", "binomial-tree"): WHOLE,
+    ("Broadcast", "scatter-gather"): (lambda s: s.p, scatter_gather),
+    ("AllGather", "ring"): (lambda s: s.p, ring(0)),
+    ("AllGather", "recursive-doubling"): (lambda s: s.p, bruck),
+    ("ReduceScatter", "ring"): (lambda s: s.p, ring(-1)),
+    ("ReduceScatter", "halving"): (lambda s: s.p, halving_or_ring),
+    ("AllReduce", "two-level"): (lambda s: len(s.nodes) * (len(s.nodes[0]) if alike(s) else 1), two_level),
+    ("AllReduce", "shared-memory"): (lambda s: len(s.nodes), among_leaders),
+}
+"""for each pattern: the number of pieces of the vector, and the pieces that a message carries"""
+
+
+def carried_out(kind: Kind, name: str, s: Setting) -> np.ndarray:
+    """Returns the final vectors of all ranks, piece by piece, as shares of the initial vectors of all ranks."""
+    number, rule = RULES[kind, name]
+    parts = number(s)
+    data = np.zeros((s.p, parts, s.p), dtype=int)
+    for place in range(s.p):
+        mine = (place - s.root) % s.p if kind == "AllGather" else slice(None)
+        data[place, mine, place] = 1
+    sent: Counter[tuple[int, int]] = Counter()
+    (rounds,) = build(kind, name, s).parts
+    for index, one in enumerate(rounds):
+        for repetition in range(one.times):
+            before = data.copy()
+            for source, target, nbytes in zip(one.sources, one.targets, one.nbytes, strict=True):
+                pair = int(source), int(target)
+                pieces = sorted(rule(Message(s, index, repetition, *pair, sent[pair])))
+                assert nbytes == pytest.approx(len(pieces) * NBYTES / parts)
+                data[target, pieces] = before[source, pieces] + (data[target, pieces] if one.reduces else 0)
+                sent[pair] += 1
+    return data
+
+
+SOME = st.integers(2, 20)
+
+
+@pytest.mark.parametrize(("kind", "name"), RULES)
+@examples(25, 200)
+@given(data=st.data())
+def test_everybody_ends_with_the_right_result(kind: Kind, name: str, data: st.DataObject) -> None:
+    p = data.draw(SOME, label="p")
+    root = data.draw(st.integers(0, p - 1), label="root") if kind in ("Broadcast", "Reduce") else 0
+    workers_per_node = data.draw(st.integers(1, p), label="per node")
+    nodes = tuple(tuple(range(first, min(first + workers_per_node, p))) for first in range(0, p, workers_per_node))
+    result = carried_out(kind, name, Setting(p, NBYTES, root, nodes))
+    match kind:
+        case "AllReduce":
+            assert (result == 1).all()
+        case "Reduce":
+            assert (result[root] == 1).all()
+        case "Broadcast":
+            assert (result == np.eye(p, dtype=int)[root]).all()
+        case "AllGather":
+            assert (result == np.eye(p, dtype=int)).all()
+        case "ReduceScatter":
+            assert all((result[place, place] == 1).all() for place in range(p))
+
+
+@given(SOME)
+def test_a_barrier_hears_of_everybody(p: int) -> None:
+    heard = np.eye(p, dtype=bool)
+    (rounds,) = build("Barrier", "dissemination", Setting(p, 0.0, 0, ())).parts
+    for one in rounds:
+        before = heard.copy()
+        for source, target in zip(one.sources, one.targets, strict=True):
+            heard[target] |= before[source]
+    assert heard.all()
+
+
+@given(SOME, st.integers(1, 5), st.sampled_from([1000.0, 1e8]))
+def test_two_trees_add_up_the_values_and_hand_them_out(nodes: int, size: int, nbytes: float) -> None:
+    p = nodes * size
+    chains = [tuple(range(node * size, (node + 1) * size)) for node in range(nodes)]
+    trees = two_trees(nodes)
+    inner = [{up for up in tree if up >= 0} for tree in trees]
+    assert len(inner[0] & inner[1]) <= nodes % 2  # a leaf of one tree is an inner vertex of the other
+    for parents in joined(chains):
+        assert sum(up < 0 for up in parents) == 1
+        its = schedule(parents)
+        edges = sorted(
+            zip(*(one.tolist() for one in (its.first, its.sources, its.targets)), range(2 * p), strict=False)
+        )
+        data = np.eye(p, dtype=int)
+        for _, source, target, number in edges:
+            data[target] = data[source] + (data[target] if number < p - 1 else 0)
+        assert (data == 1).all()
+        apart = [(one // size, other // size) for _, one, other, _ in edges if one // size != other // size]
+        assert len(apart) == 2 * (nodes - 1)  # a chain is left at its head only
+    rounds = double_tree([(chains, 0.75), (chains, 0.25)], nbytes)
+    moved = sum(float(one.nbytes.sum()) for one in rounds)
+    assert moved == pytest.approx(2 * (p - 1) * nbytes)  # each byte goes up and down one of the trees
+
+
+def test_every_pattern_has_a_rule_or_a_test_of_its_own() -> None:
+    names = {(kind, name) for kind, several in PATTERNS.items() for name in several}
+    assert names - set(RULES) == {
+        ("AllReduce", "double-tree"),
+        ("AllReduce", "ring-channels"),
+        ("Barrier", "dissemination"),
+    }
+
+
+# --- collectives that share ports with messages and with each other ---------------------------------------------------
+
+
+Crossing = tuple[float, float, tuple[str, ...]]
+"""a flow beside collectives: its start, its bytes, its ports"""
+Beginning = tuple[float, CollectivePlan]
+
+
+def plan_of(fabric: Uniform, kind: Kind, name: str, nbytes: float) -> CollectivePlan:
+    nodes = tuple(
+        tuple(range(first, min(first + fabric.workers_per_node, fabric.p)))
+        for first in range(0, fabric.p, fabric.workers_per_node)
+    )
+    pattern = build(kind, name, Setting(fabric.p, nbytes, 0, nodes))
+    return CollectivePlan(pattern, tuple(map(Rank, range(fabric.p))), fabric.paths, fabric.reduce_s_per_byte)
+
+
+def simulated_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing]) -> list[float]:
+    """Returns when each collective, and then each flow, is done, on our network."""
+    env = simpy.Environment(0.0)
+    flows = Flows(env, fabric.capacity)
+
+    def carry(_one: Rank, _other: Rank, nbytes: float, path: Path) -> simpy.Event:
+        return flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+
+    contention = Contention(env, fabric, carry)
+    ends = [0.0] * (len(plans) + len(crossing))
+
+    def perform(at: int, begin_s: float, one: CollectivePlan) -> Iterator[simpy.Event]:
+        yield env.timeout(begin_s)
+        yield contention.start(one)
+        ends[at] = env.now
+
+    def cross(at: int, begin_s: float, nbytes: float, ports: tuple[str, ...]) -> Iterator[simpy.Event]:
+        yield env.timeout(begin_s)
+        moving = flows.begin(ports, nbytes)
+        contention.message(moving, ports)
+        yield moving
+        contention.passed(moving)
+        ends[at] = env.now
+
+    for at, (begin_s, one) in enumerate(plans):
+        env.process(perform(at, begin_s, one))  # type: ignore[arg-type]
+    for at, (begin_s, nbytes, ports) in enumerate(crossing, len(plans)):
+        env.process(cross(at, begin_s, nbytes, ports))  # type: ignore[arg-type]
+    env.run()
+    return ends
+
+
+def replayed_together_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing]) -> list[float]:
+    """Returns the same from a simulation message by message, with rates solved from scratch at every change."""
+    run = Replay(fabric.capacity)
+    players = [Players(run, one.pattern, fabric, [begin_s] * fabric.p) for begin_s, one in plans]
+    ends = [0.0] * len(crossing)
+
+    def note(at: int) -> None:
+        ends[at] = run.now
+
+    for at, (begin_s, nbytes, ports) in enumerate(crossing):
+        run.at(begin_s, lambda at=at, n=nbytes, p=ports: run.flow(p, n, lambda: note(at)))  # type: ignore[misc]
+    run.run()
+    return [*(max(one.finish_s) for one in players), *ends]
+
+
+def test_a_flow_that_crosses_a_ring_of_64() -> None:
+    """It begins when the ring, of which no message has been simulated so far, is half done."""
+    fabric = Uniform(64)
+    ring = plan_of(fabric, "AllReduce", "ring", 4e6)
+    quiet_s = float(alone_s(ring, fabric).max())
+    crossing: list[Crossing] = [(0.45 * quiet_s, 1.5e6, ("up 3", "down 40"))]
+    found_s = simulated_s(fabric, [(0.0, ring)], crossing)
+    assert found_s == pytest.approx(replayed_together_s(fabric, [(0.0, ring)], crossing), rel=1e-9)
+    assert found_s[0] > 1.05 * quiet_s
+
+
+def test_a_ring_that_begins_beside_a_flow_shares_its_port() -> None:
+    fabric = Uniform(8)
+    ring = plan_of(fabric, "AllReduce", "ring", 4e6)
+    quiet_s = float(alone_s(ring, fabric).max())
+    crossing: list[Crossing] = [(0.0, 4e6, ("up 3",))]
+    found_s = simulated_s(fabric, [(1e-6, ring)], crossing)
+    assert found_s == pytest.approx(replayed_together_s(fabric, [(1e-6, ring)], crossing), rel=1e-9)
+    assert found_s[0] > 1.05 * quiet_s
+
+
+def test_flows_after_the_end_or_elsewhere_disturb_nothing() -> None:
+    fabric = Uniform(8)
+    tree = plan_of(fabric, "Broadcast", "binomial-tree", 1e6)
+    quiet_s = float(alone_s(tree, fabric).max())
+    crossing: list[Crossing] = [(0.0, 1e7, ("up 7",)), (2 * quiet_s, 1e7, ("up 0",))]
+    assert simulated_s(fabric, [(0.0, tree)], crossing)[0] == pytest.approx(quiet_s, rel=1e-9)
+
+
+NAMES: list[tuple[Kind, str]] = [(kind, name) for kind, names in PATTERNS.items() for name in names]
+SMALL = [1e3, 1e5]
+
+
+@examples(25, 240)
+@given(data=st.data())
+def test_collectives_and_flows_that_share_ports_equal_the_replay(data: st.DataObject) -> None:
+    fabric = Uniform(
+        data.draw(st.integers(2, 6), label="p"), workers_per_node=data.draw(st.integers(1, 3), label="per node")
+    )
+    begins = st.sampled_from([0.0, 3e-6, 1.1e-5, 4e-5])
+    plans = [
+        (data.draw(begins), plan_of(fabric, *data.draw(st.sampled_from(NAMES)), data.draw(st.sampled_from(SMALL))))
+        for _ in range(data.draw(st.integers(1, 2), label="collectives"))
+    ]
+    ports = sorted(fabric.capacity)
+    crossing: list[Crossing] = [
+        (data.draw(begins), data.draw(st.sampled_from(SMALL)), (data.draw(st.sampled_from(ports)),))
+        for _ in range(data.draw(st.integers(0, 2), label="flows"))
+    ]
+    expected_s = replayed_together_s(fabric, plans, crossing)
+    assert simulated_s(fabric, plans, crossing) == pytest.approx(expected_s, rel=1e-9)

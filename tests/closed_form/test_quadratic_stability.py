@@ -1,6 +1,6 @@
 """Limits of stability on the quadratic: closed forms beside simulated runs (O5, Q6 to Q8 and Q11).
 
-What elastic averaging adds to them (Q17, Q18) is in tests/property/test_elastic_stability.py.
+What elastic averaging adds to them (Q17, Q18) is in tests/property/test_elastic.py.
 """
 
 from __future__ import annotations

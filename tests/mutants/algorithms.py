@@ -11,7 +11,7 @@ METHODS = (
         old="Weights(stepped - pull, count + 1)",
         new="Weights(stepped + pull, count + 1)",
         bug="A worker of async-easgd is pushed away from the centre instead of drawn towards it.",
-        tests=("property/test_elastic_sum_async.py", "property/test_elastic.py", "property/test_elastic_same.py"),
+        tests=("property/test_elastic.py",),
     ),
     Mutant(
         name="elastic-rate-not-shared",
@@ -27,7 +27,7 @@ METHODS = (
         old="(total - len(me.workers) * centre)",
         new="(total - centre)",
         bug="The master subtracts the centre once from the sum of all workers, so the sum is not conserved.",
-        tests=("property/test_elastic_sum.py", "property/test_elastic_same.py"),
+        tests=("property/test_elastic.py",),
     ),
     Mutant(
         name="delta-version-unknown",
@@ -91,7 +91,7 @@ METHODS = (
         old="1 - self.beta2 ** (at.number + 1)",
         new="1 - self.beta1 ** (at.number + 1)",
         bug="The bias of Adam's second moment is corrected with the decay of the first.",
-        tests=("property/test_local.py", "unit/test_rules.py", "unit/test_doctests.py"),
+        tests=("property/test_rounds.py", "unit/test_rules.py", "unit/test_doctests.py"),
     ),
     Mutant(
         name="apportion-smallest-remainders",
@@ -131,7 +131,7 @@ METHODS = (
         old="(x - optimizer_state.weights[rank])",
         new="(optimizer_state.weights[rank] - x)",
         bug="Delay compensation corrects a stale gradient in the wrong direction.",
-        tests=("property/test_compensated.py",),
+        tests=("property/test_server.py",),
     ),
     Mutant(
         name="delay-compensation-old-backup",
@@ -139,7 +139,7 @@ METHODS = (
         old="(*optimizer_state.weights[:rank], vector, *optimizer_state.weights[rank + 1 :])",
         new="(*optimizer_state.weights[:rank], x, *optimizer_state.weights[rank + 1 :])",
         bug="The server remembers the weights from before the update as those that it sends to the worker.",
-        tests=("property/test_compensated.py",),
+        tests=("property/test_server.py",),
     ),
     Mutant(
         name="top-k-residual-forgotten",
@@ -203,7 +203,7 @@ METHODS = (
         old="if len(flights) > self.delay:",
         new="if len(flights) >= self.delay:",
         bug="A delayed gradient is applied one step too early.",
-        tests=("property/test_delay.py",),
+        tests=("property/test_overlap.py",),
     ),
     Mutant(
         name="periodic-phase-added",
@@ -211,7 +211,7 @@ METHODS = (
         old="(state.step - self.phase) % self.k",
         new="(state.step + self.phase) % self.k",
         bug="The phase of k-avg moves the averages in the wrong direction.",
-        tests=("property/test_averages.py",),
+        tests=("property/test_rounds.py",),
     ),
     Mutant(
         name="post-local-counts-from-start",
@@ -219,7 +219,7 @@ METHODS = (
         old="(state.step - self.switch) % self.period",
         new="state.step % self.period",
         bug="Post-local SGD counts its rounds from the start of the run instead of from the switch.",
-        tests=("property/test_local.py",),
+        tests=("property/test_rounds.py",),
     ),
     Mutant(
         name="diloco-plain-momentum",
@@ -227,7 +227,7 @@ METHODS = (
         old="change + momentum * velocity if nesterov else velocity",
         new="velocity",
         bug="DiLoCo's outer optimiser has plain momentum instead of Nesterov's.",
-        tests=("property/test_local.py",),
+        tests=("property/test_rounds.py",),
     ),
     Mutant(
         name="delayed-nesterov-keeps-its-sum",
@@ -235,7 +235,7 @@ METHODS = (
         old="return part + share * velocity, OuterMemory(number, velocity)",
         new="return part + share * velocity, OuterMemory(number, velocity, total)",
         bug="The delayed momentum adds up the pseudo-gradients of all periods.",
-        tests=("property/test_async_diloco.py",),
+        tests=("property/test_overlap.py",),
     ),
     Mutant(
         name="async-diloco-fastest-of-all",
@@ -243,7 +243,7 @@ METHODS = (
         old="least = min(seconds for other in living",
         new="least = min(seconds for other in range(len(step_s))",
         bug="A dead worker still counts as the fastest one, so all others take fewer steps.",
-        tests=("property/test_async_diloco.py",),
+        tests=("property/test_overlap.py",),
     ),
     Mutant(
         name="streaming-diloco-swaps-alpha",
@@ -291,7 +291,7 @@ METHODS = (
         old='key=f"everyone {state.step}", op="sum"',
         new='key=f"everyone {state.step}"',
         bug="SASGD applies the mean of the workers' sums at a rate that is meant for their sum.",
-        tests=("property/test_periodic.py",),
+        tests=("property/test_limits.py",),
     ),
     Mutant(
         name="downpour-pushes-early",
@@ -299,7 +299,7 @@ METHODS = (
         old="pushes, fetches = (step.number + 1) % self.n_push == 0",
         new="pushes, fetches = step.number % self.n_push == 0",
         bug="The first push of Downpour has a single gradient, and the last gradients are never pushed.",
-        tests=("property/test_downpour.py",),
+        tests=("property/test_server.py",),
     ),
     Mutant(
         name="damping-of-fresh-gradients",
@@ -307,7 +307,7 @@ METHODS = (
         old="return gradient / max(staleness, 1)",
         new="return gradient / (staleness or 2)",
         bug="Inverse damping halves gradients without any staleness.",
-        tests=("property/test_server_weights.py", "unit/test_doctests.py"),
+        tests=("property/test_server.py", "unit/test_doctests.py"),
     ),
 )
 

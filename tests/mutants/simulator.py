@@ -145,7 +145,7 @@ COLLECTIVES = (
         old=" and all(map(ports.isdisjoint, self._messages.values()))",
         new="",
         bug="A collective that begins beside a message takes its standalone time.",
-        tests=("closed_form/test_patterns_together.py", "property/test_contention.py"),
+        tests=("closed_form/test_patterns.py", "property/test_contention.py"),
     ),
     Mutant(
         name="doubling-sends-all",
@@ -153,7 +153,7 @@ COLLECTIVES = (
         old="(2**k, min(2**k, p - 2**k))",
         new="(2**k, 2**k)",
         bug="The last round of Bruck's all-gather sends more blocks than are missing.",
-        tests=("closed_form/test_collectives.py", "closed_form/test_patterns_data.py", "closed_form/test_patterns.py"),
+        tests=("closed_form/test_collectives.py", "closed_form/test_patterns.py"),
     ),
 )
 
@@ -164,7 +164,7 @@ FAULTS = (
         old="        self._contention.disturb(ports)\n",
         new="",
         bug="A collective that a timer represents ends as if its links had kept the bandwidth that they began with.",
-        tests=("property/test_varying_links.py", "closed_form/test_varying_links.py"),
+        tests=("property/test_link_changes.py", "closed_form/test_varying_links.py"),
     ),
     Mutant(
         name="mean-above-one",

@@ -22,7 +22,7 @@ from paceline.algorithms.core.compression import (
     decompressed,
 )
 from paceline.algorithms.core.dct_top_k import DctTopK
-from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import RecordUpdate, Send
 from paceline.algorithms.core.sparse import Sparse
 from paceline.algorithms.core.values import Layer, Null, Rank, Samples, join, nbytes, norm
@@ -377,22 +377,6 @@ def test_fewer_bytes_are_sent(compression: Compression) -> None:
             }[compression.kind],
             rel=1e-3,
         )
-
-
-@pytest.mark.parametrize(
-    "compression", [TopK(), PowerSgd(), DctTopK(), Cast(dtype="fp16")], ids=lambda compression: compression.kind
-)
-def test_it_learns(compression: Compression) -> None:
-    """Digits, four workers, 20 epochs: the accuracy is that without compression (97 % of test samples)."""
-    learner = build("digits-mlp", seed=1)
-    method = SyncSgd(learning_rate=0.3, compression=compression)
-    nodes = [[Rank(rank)] for rank in range(4)]
-    job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=20 * 1437))
-    with torch_threads(1):
-        trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1000))
-    accuracy = learner.evaluate(trace.states[Rank(0)].weights.vector).accuracy
-    assert accuracy is not None
-    assert accuracy > 0.9
 
 
 @EITHER

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.cosines import Tiling, coefficients, cosines, numbers
 from paceline.algorithms.core.dct_top_k import DctTopK
-from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Layer, Layout, Null, Rank, Samples
 from paceline.algorithms.methods.baseline import SyncSgd
@@ -20,11 +19,9 @@ from paceline.algorithms.methods.decoupled_momentum import DeMo
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import drawn
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.simulator.runs.engine import run_job
 from paceline.workloads import build
-from paceline.workloads.models.threads import torch_threads
 from tests.support import Bowl, FixedTiming, job_of
 
 SEEDS = st.integers(0, 9999)
@@ -119,29 +116,6 @@ def test_the_steps_and_the_momenta_are_the_gradients(data: st.DataObject, worker
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("average_over", ["senders", "workers"])
-@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 5), momentum=st.sampled_from([0.0, 0.999]))
-def test_tiles_of_one_number_are_synchronous_sgd(
-    average_over: Any, data: st.DataObject, workers: int, steps: int, momentum: float
-) -> None:
-    """Bit for bit: everything is sent, so no momentum is left, whatever its decay."""
-    demo = DeMo(chunk=1, k=1, update="plain", average_over=average_over, momentum=momentum, learning_rate=0.1)
-    expected = AnyOrder(job_of(SyncSgd(learning_rate=0.1), workers, steps=steps)).run()
-    found = AnyOrder(job_of(demo, workers, steps=steps)).run(drawn(data))
-    np.testing.assert_array_equal(found.weights, expected.weights)
-
-
-@given(data=st.data(), workers=st.integers(1, 3), k=st.integers(1, 4), decay=st.sampled_from([0.0, 0.5, 0.999]))
-def test_plain_steps_are_compressed_synchronous_sgd(data: st.DataObject, workers: int, k: int, decay: float) -> None:
-    """Bit for bit: the momentum is what the compression has not sent."""
-    compression = DctTopK(chunk=2, k=k, decay=decay, average_over="senders")
-    sync = SyncSgd(learning_rate=0.1, compression=compression)
-    demo = DeMo(learning_rate=0.1, chunk=2, k=k, momentum=decay, update="plain")
-    expected = AnyOrder(job_of(sync, workers, steps=5, learner=Noise())).run()
-    found = AnyOrder(job_of(demo, workers, steps=5, learner=Noise())).run(drawn(data))
-    np.testing.assert_array_equal(found.weights, expected.weights)
-
-
 @given(seed=SEEDS, steps=st.integers(1, 4), decay=st.sampled_from([0.0, 0.1]))
 def test_a_step_by_the_sign_moves_each_number_by_the_rate(seed: int, steps: int, decay: float) -> None:
     """x ← x − η (± 1 + λ x), where a coefficient is not 0; with tiles of one number and one worker it is signSGD."""
@@ -188,16 +162,6 @@ def test_the_local_gradient_is_clipped() -> None:
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
-def test_it_learns_with_two_percent_of_the_coefficients() -> None:
-    """Digits, four workers, 20 epochs."""
-    learner = build("digits-mlp", seed=1)
-    job = Job.of(DeMo(), NODES, learner, batch=32, budget=Budget(samples=20 * 1437))
-    with torch_threads(1):
-        trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1000))
-    accuracy = learner.evaluate(trace.states[Rank(0)].weights.vector).accuracy
-    assert accuracy is not None and accuracy > 0.93
-
-
 def test_the_transforms_are_charged() -> None:
     """Three of them, each 4 s operations for a number: of the momentum, of what was sent, and of the mean."""
     run = AnyOrder(job_of(DeMo(chunk=2, k=1), 2, steps=1, learner=Noise()))
@@ -210,16 +174,3 @@ def test_a_run_without_numbers_is_vectorised() -> None:
     job = job_of(DeMo(), nodes=[[0, 1], [2, 3]], steps=3, learner=build("digits-mlp", learning="none", seed=1))
     found = run_job(job, FixedTiming(), NoCost(), Schedule(every=1), engine="cohort")
     assert found.notes["engine"]["name"] == "cohort"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"chunk": 0}, "chunk: found 0, expected a whole number from 1 to 4096"),
-        ({"k": 0}, "k: found 0, expected a whole number of 1 or more"),
-        ({"momentum": 1.0}, "momentum: found 1.0, expected a number from 0 to below 1"),
-        ({"nesterov": True}, "nesterov: found true, expected false"),
-    ],
-)
-def test_wrong_values_are_reported(wrong: dict[str, Any], said: str) -> None:
-    assert any(text.startswith(said) for text in DeMo(**wrong).problems(NODES))

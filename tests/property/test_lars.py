@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_optimizer import LARS
 
-from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.lars import Lars
-from paceline.algorithms.core.method import RankContext, Replica
-from paceline.algorithms.core.operations import AllReduce, Gradient, Load, NextStep, RecordUpdate
-from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.schedules import Polynomial
-from paceline.algorithms.core.values import Layer, Rank, Weights, join, norm
+from paceline.algorithms.core.values import Layer, norm
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.layerwise import LayerwiseSgd
-from paceline.algorithms.methods.two_level import Hsgd
-from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import drawn
-from paceline.records.trace import Schedule
-from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import NoCost
-from paceline.workloads import build
-from paceline.workloads.models.threads import torch_threads
-from tests.exact import applied
-from tests.support import Bowl, FixedTiming, Vector, job_of, placed
+from tests.support import Vector
 
 SEEDS = st.integers(0, 9999)
 RATES = st.floats(1e-3, 30)
@@ -182,65 +167,6 @@ def test_a_norm_of_zero_gives_the_ratio_that_was_chosen(
     np.testing.assert_array_equal(moved[2:], alone)
 
 
-# --- number 52: whose gradient the ratio is of -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Uphill(Bowl):
-    """Weights that begin away from 0, where a ratio means something."""
-
-    def initial(self) -> Vector:
-        return np.ones(self.size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RatioOfOnesOwn(SyncSgd):
-    """The mistake: the mean gradient, with the ratio of the worker's own one."""
-
-    @program
-    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
-        while step := (yield from NextStep(state)):
-            batch = yield from Load(step.samples)
-            gradient = yield from Gradient(state.weights, batch)
-            mean: Any = yield from AllReduce(value=gradient.vector, group=me.workers, key="gradient")
-            weights, moves, lars = state.weights.vector, [], Lars()
-            for part in (layer.part for layer in me.layout.layers):
-                moves.append(lars.ratio(norm(weights[part]), norm(gradient.vector[part])) * mean[part])
-            vector = weights - self.learning_rate * join(moves)
-            version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version))
-        return state
-
-
-def check_that_replicas_stay_equal(method: Callable[..., SyncSgd | Hsgd]) -> None:
-    """The property: after every step, in every order of moves, bit for bit."""
-
-    @settings(database=None, phases=[Phase.generate])
-    @given(data=st.data(), counts=NODES, steps=st.integers(1, 4))
-    def equal(data: st.DataObject, counts: list[int], steps: int) -> None:
-        run = AnyOrder(
-            job_of(method(lars=Lars(), learning_rate=5.0), nodes=placed(counts), steps=steps, learner=Uphill())
-        )
-        run.run(drawn(data))
-        histories = [[op.weights.vector for op in applied(run, me.rank)] for me in run.job.team]
-        assert all(np.array_equal(one, histories[0]) for one in histories), "replicas have drifted apart"
-        assert not np.array_equal(histories[0][-1], np.ones(4))
-
-    equal()
-
-
-@pytest.mark.parametrize("method", [SyncSgd, Hsgd])
-def test_ratios_of_the_reduced_gradient_keep_replicas_equal(method: Callable[..., SyncSgd | Hsgd]) -> None:
-    """Number 52, in one level and in two, over nodes of unlike sizes."""
-    check_that_replicas_stay_equal(method)
-
-
-def test_ratios_of_the_own_gradient_do_not() -> None:
-    """Number 52 fails, as it must, where each replica takes the norm of its own gradient."""
-    with pytest.raises(AssertionError, match="replicas have drifted apart"):
-        check_that_replicas_stay_equal(RatioOfOnesOwn)
-
-
 # --- what is published -----------------------------------------------------------------------------------------------
 
 
@@ -277,38 +203,3 @@ def test_what_the_codes_differ_in() -> None:
     assert [published, first, damped, guarded] == pytest.approx([0.01 / 3, 0.005, 0.0005, 0.0025])
     clip = Lars(policy="clip")
     assert [rate * clip.share(0.005, rate) for rate in (0.0, 0.001, 0.1)] == pytest.approx([0.0, 0.001, 0.005])
-
-
-# --- in methods ------------------------------------------------------------------------------------------------------
-
-
-def test_layer_by_layer_it_takes_the_same_steps() -> None:
-    """A separate chain for each layer gives the same result as one chain for all layers."""
-    options: Any = {
-        "learning_rate": 5.0,
-        "momentum": 0.9,
-        "nesterov": True,
-        "weight_decay": 0.1,
-        "lars": Lars(),
-        "schedule": Polynomial(total_steps=9, warmup_steps=2),
-    }
-    ends = [
-        AnyOrder(job_of(method(**options), 3, steps=6, learner=Uphill())).run().weights
-        for method in (SyncSgd, LayerwiseSgd)
-    ]
-    np.testing.assert_array_equal(ends[0], ends[1])
-    assert not np.array_equal(ends[0], np.ones(4))
-
-
-@pytest.mark.parametrize("rate", [1.0, 3.0, 10.0])
-def test_it_learns(rate: float) -> None:
-    """Digits, four workers, 20 epochs, with the settings of docs/rules.md (97.5 % with the middle rate)."""
-    learner = build("digits-mlp", seed=1)
-    method = SyncSgd(learning_rate=rate, momentum=0.9, weight_decay=5e-4, lars=Lars())
-    nodes = [[Rank(rank)] for rank in range(4)]
-    job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=20 * 1437))
-    with torch_threads(1):
-        trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1000))
-    accuracy = learner.evaluate(trace.states[Rank(0)].weights.vector).accuracy
-    assert accuracy is not None
-    assert accuracy > 0.94

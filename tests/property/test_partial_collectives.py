@@ -160,16 +160,6 @@ def test_the_drawn_worker_is_in_the_middle_on_average(kind: Kind) -> None:
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-@given(seed=SEEDS, workers=WORKERS, steps=STEPS, kind=KINDS)
-def test_if_all_rounds_are_synchronous_it_is_sync_sgd(seed: int, workers: int, steps: int, kind: Kind) -> None:
-    options: dict[str, Any] = {"momentum": 0.9}
-    ours = AnyOrder(job_of(EagerSgd(collective=kind, sync_every=1, **options), workers, steps=steps))
-    ours.run(Shuffled(seed))
-    theirs = AnyOrder(job_of(SyncSgd(**options), workers, steps=steps))
-    theirs.run()
-    assert ends(ours).tobytes() == ends(theirs).tobytes()
-
-
 @given(workers=st.integers(1, 8), kind=KINDS, step_s=st.floats(0.1, 10.0), latency_s=st.sampled_from([1e-3, 0.1, 20.0]))
 @examples(10, 100)
 def test_with_equally_fast_workers_it_is_sync_sgd(workers: int, kind: Kind, step_s: float, latency_s: float) -> None:

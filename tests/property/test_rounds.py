@@ -1,8 +1,13 @@
-"""Streaming and eager DiLoCo and slow momentum: their limits, and their rules recomputed from the record of a run."""
+"""Rounds of local steps: slow momentum, DiLoCo and its variants against their rules, and averages of weights.
+
+Exact, in fractions, except for rules that store floating point numbers; limits of these methods are in test_limits.
+"""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -12,26 +17,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.algorithms.core.adam import AdamW
 from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate, Start
 from paceline.algorithms.core.quantization import Quantization
+from paceline.algorithms.core.rules import Chain, ScaleByLearningRate
 from paceline.algorithms.core.schedules import Polynomial
-from paceline.algorithms.core.values import Layer, Rank
+from paceline.algorithms.core.values import Layer, Null, Rank
+from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
-from paceline.algorithms.methods.local_sgd import DiLoCo, SlowMo
+from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.outer import outer_step
-from paceline.algorithms.methods.periodic import KAvg
+from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo, fragments_of
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled, first
-from paceline.records.trace import Schedule
-from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, NetworkModel
-from tests.clusters import star
-from tests.exact import UnlikeBowl, applied, averages, ends
-from tests.support import FixedTiming, Uneven, job_of, placed
-from tests.thorough import examples
+from tests.exact import ExactBowl, UnlikeBowl, applied, averages, ends
+from tests.support import Uneven, job_of, placed
 
 TENTH: Any = Fraction(1, 10)
 HALF: Any = Fraction(1, 2)
@@ -61,108 +65,6 @@ def exchanged(run: AnyOrder) -> list[list[Any]]:
         if isinstance(op, AllReduce):
             found.setdefault(op.key, [None] * len(op.group))[op.group.ranks.index(entry.move.rank)] = op.value
     return list(found.values())
-
-
-# --- limits ----------------------------------------------------------------------------------------------------------
-
-
-@given(seed=SEEDS, workers=WORKERS, period=PERIODS, steps=STEPS, inner=INNER, pattern=PATTERNS)
-def test_streaming_whole_weights_without_overlap_is_diloco(
-    seed: int, workers: int, period: int, steps: int, inner: Any, pattern: Any
-) -> None:
-    """Bit for bit, in every worker's weights."""
-    plain = DiLoCo(inner=inner, learning_rate=0.05, period=period)
-    same = streamed(plain, fragments=1, overlap=0, alpha=0.0, pattern=pattern)
-    found, expected = (finished(one, workers, steps, seed, Uneven()) for one in (same, plain))
-    assert (ends(found) == ends(expected)).all()
-    assert [one.tolist() for one in outers(found, 0)] == [one.tolist() for one in outers(expected, 0)]
-
-
-def streamed(plain: DiLoCo, **options: Any) -> StreamingDiLoCo:
-    given = {field.name: getattr(plain, field.name) for field in fields(plain)}
-    return StreamingDiLoCo(**given | options)
-
-
-def made(network: str, counts: list[int]) -> NetworkModel:
-    if network == "modelled":
-        return ClusterNetwork(star(*counts, latency_s=0.015625))
-    return MeasuredNetwork(lambda _, members, size: 0.1 + 1e-3 * (size + members), lambda _: 0.25)
-
-
-@pytest.mark.parametrize("inner", ["sgd", "adamw"])
-@pytest.mark.parametrize("network", ["measured", "modelled"])
-@examples(5, 100)
-@given(counts=st.lists(st.integers(1, 3), min_size=1, max_size=3), period=PERIODS, seed=SEEDS)
-def test_that_limit_takes_the_time_of_diloco(
-    network: str, inner: Any, counts: list[int], period: int, seed: int
-) -> None:
-    """All rows of a simulation are equal, times included, with workers of different speed and charged updates."""
-    plain = DiLoCo(inner=inner, learning_rate=0.05, period=period)
-    same = streamed(plain, fragments=1, overlap=0, alpha=0.0)
-    draw = np.random.default_rng(seed)
-    times = draw.uniform(0.5, 2.0, (sum(counts), 12))
-    timing = FixedTiming(lambda rank, step: float(times[rank, step]), work=0.125)
-    found, expected = (
-        simulate_job(
-            job_of(one, nodes=placed(counts), steps=8, learner=Uneven()),
-            timing,
-            made(network, counts),
-            Schedule(every=1),
-        )
-        for one in (same, plain)
-    )
-    assert found.updates == expected.updates
-    assert [(shot.time_s, shot.vector.tolist()) for shot in found.snapshots] == [
-        (shot.time_s, shot.vector.tolist()) for shot in expected.snapshots
-    ]
-
-
-@given(seed=SEEDS, period=PERIODS, steps=STEPS, inner=INNER)
-def test_one_eager_worker_is_one_of_diloco(seed: int, period: int, steps: int, inner: Any) -> None:
-    """Its own share is the whole mean, so nothing is late: bit for bit."""
-    options: dict[str, Any] = {"inner": inner, "learning_rate": 0.05, "period": period}
-    found, expected = (finished(one(**options), 1, steps, seed, Uneven()) for one in (EagerDiLoCo, DiLoCo))
-    assert (ends(found) == ends(expected)).all()
-
-
-@given(seed=SEEDS, workers=WORKERS, period=PERIODS, steps=STEPS)
-def test_slowmo_without_momentum_is_k_avg(seed: int, workers: int, period: int, steps: int) -> None:
-    """Exactly, and in float64 to the rounding of x' − γ (x' − x̄) / γ."""
-    one: Any = Fraction(1)
-    plain = SlowMo(learning_rate=TENTH, period=period, slow_learning_rate=one, slow_momentum=0 * one)
-    average = KAvg(learning_rate=TENTH, k=period)
-    assert (ends(finished(plain, workers, steps, seed)) == ends(finished(average, workers, steps))).all()
-    floats = SlowMo(learning_rate=0.1, period=period, slow_momentum=0.0), KAvg(learning_rate=0.1, k=period)
-    found, expected = (ends(finished(one, workers, steps, seed, Uneven())) for one in floats)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
-
-
-@given(seed=SEEDS, workers=WORKERS, period=PERIODS, steps=STEPS, rate=st.integers(1, 9))
-def test_slowmo_without_momentum_is_diloco_without_it(
-    seed: int, workers: int, period: int, steps: int, rate: int
-) -> None:
-    """With outer rate α, exactly: the learning rate by which the change is divided is multiplied again."""
-    alpha: Any = Fraction(rate, 6)
-    slow = SlowMo(learning_rate=TENTH, period=period, slow_learning_rate=alpha, slow_momentum=0 * alpha)
-    outer = DiLoCo(**EXACT, period=period, outer_learning_rate=alpha, outer_momentum=0 * alpha)
-    assert (ends(finished(slow, workers, steps, seed)) == ends(finished(outer, workers, steps))).all()
-
-
-def test_other_settings_have_other_weights() -> None:
-    """Guards the limits above: with other settings the methods end at different weights."""
-    common: dict[str, Any] = {**EXACT, "period": 1}
-    nesterov: dict[str, Any] = {"outer_learning_rate": HALF, "outer_momentum": HALF}
-    methods = [
-        DiLoCo(**common, **nesterov),
-        SlowMo(**common, slow_learning_rate=HALF, slow_momentum=HALF),
-        EagerDiLoCo(**common, **nesterov),
-        EagerDiLoCo(**common, **nesterov, updates="delayed"),
-        StreamingDiLoCo(**common | {"period": 2}, **nesterov, fragments=1, overlap=1, alpha=0 * HALF),
-        StreamingDiLoCo(**common | {"period": 2}, **nesterov, fragments=1, overlap=1, alpha=HALF),
-        StreamingDiLoCo(**common | {"period": 2}, **nesterov, fragments=2, overlap=0, alpha=0 * HALF),
-    ]
-    found = [str(ends(finished(one, 3, 6)).tolist()) for one in methods]
-    assert len(set(found)) == len(methods)
 
 
 # --- slow momentum ---------------------------------------------------------------------------------------------------
@@ -227,21 +129,6 @@ def test_an_eager_step_has_ones_own_new_share(seed: int, workers: int, period: i
             x, v = outer_step(x, v, (now[rank] + others) / Fraction(workers), HALF, HALF)
             assert (found == x).all()
             before = now
-
-
-@given(seed=SEEDS, workers=WORKERS, period=PERIODS, steps=STEPS)
-def test_eager_replicas_differ_by_one_change(seed: int, workers: int, period: int, steps: int) -> None:
-    """Without momentum, exactly: what a worker has in advance of the common mean is R / P times its last change."""
-    method = EagerDiLoCo(**EXACT, period=period, outer_learning_rate=HALF, outer_momentum=0 * HALF)
-    run = finished(method, workers, steps, seed)
-    changes = exchanged(run)
-    if not changes:
-        return
-    common = run.job.learner.initial()
-    for now in changes[:-1]:
-        common = common - HALF * sum(now) / Fraction(workers)
-    for rank in range(workers):
-        assert (outers(run, rank)[-1] == common - HALF * changes[-1][rank] / Fraction(workers)).all()
 
 
 @given(seed=SEEDS, workers=WORKERS, period=PERIODS, steps=STEPS)
@@ -390,32 +277,195 @@ def test_quantised_exchanges_are_charged(seed: int) -> None:
     assert kinds == {"update", "quantise", "dequantise"}
 
 
-def test_the_inputs_of_the_log_belong_to_its_means() -> None:
-    """Guards `exchanged`: the mean of its inputs is the answer of the all-reduce."""
-    run = finished(SlowMo(learning_rate=TENTH, period=2), 2, 4)
-    for inputs, pairs in zip(exchanged(run), averages(run).values(), strict=True):
-        assert (sum(inputs) / Fraction(2) == pairs[0][1]).all()
+# --- post-local SGD, and the optimizers of DiLoCo ---------------------------------------------------------------------
+
+
+@given(seed=SEEDS, switch=st.integers(0, 5), period=PERIODS, steps=STEPS)
+def test_averages_are_counted_from_the_switch(seed: int, switch: int, period: int, steps: int) -> None:
+    run = AnyOrder(job_of(PostLocalSgd(switch=switch, period=period), 2, steps=steps))
+    run.run(Shuffled(seed))
+    keys = [entry.op.key for entry in run.log if isinstance(entry.op, AllReduce) and entry.move.rank == 0]
+    synchronous = [f"gradient {step}" for step in range(min(switch, steps))]
+    assert keys == synchronous + [f"everyone {step}" for step in range(switch + period, steps + 1, period)]
+
+
+@pytest.mark.parametrize("inner", ["sgd", "adamw"])
+def test_the_outer_optimiser_is_torchs_nesterov(inner: Any) -> None:
+    """torch.optim.SGD, given what every round did on average as its gradient, to 1e-12 in float64."""
+    torch = pytest.importorskip("torch")
+    run = AnyOrder(job_of(DiLoCo(inner=inner, learning_rate=0.05, period=2), 3, steps=8))
+    run.run()
+    x = torch.nn.Parameter(torch.tensor(run.job.learner.initial()))
+    outer = torch.optim.SGD([x], lr=0.7, momentum=0.9, nesterov=True)
+    changes = [e.answer for e in run.log if isinstance(e.op, AllReduce) and e.move.rank == 0]
+    rounds = [op.weights.vector for op in applied(run, run.job.team[0].rank) if op.advance]
+    assert len(rounds) == 4
+    for change, found in zip(changes, rounds, strict=True):
+        x.grad = torch.tensor(change)
+        outer.step()
+        np.testing.assert_allclose(found, x.detach().numpy(), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("method", "complaint"),
-    [
-        (StreamingDiLoCo(overlap=8), "overlap: found 8 with a period of 8, expected fewer steps than that"),
-        (StreamingDiLoCo(overlap=-1), "overlap: found -1"),
-        (StreamingDiLoCo(fragments=9), "fragments: found 9 with a period of 8, expected at most one for each step"),
-        (StreamingDiLoCo(fragments=0), "fragments: found 0"),
-        (StreamingDiLoCo(alpha=1.0), "alpha: found 1.0, expected a number from 0 to below 1"),
-        (StreamingDiLoCo(quantization=Quantization(block=0)), "quantization.block: found 0"),
-        (StreamingDiLoCo(momentum=0.5), "momentum: found 0.5"),
-        (EagerDiLoCo(outer_momentum=1.0), "outer_momentum: found 1.0"),
-        (SlowMo(slow_momentum=1.0), "slow_momentum: found 1.0"),
-        (SlowMo(slow_learning_rate=0.0), "slow_learning_rate: found 0.0"),
-        (
-            SlowMo(inner="adamw", buffers="reset", schedule=Polynomial(total_steps=9)),
-            "buffers: found reset with inner = adamw and a schedule",
-        ),
-    ],
-    ids=repr,
+    ("options", "adamw", "sgd"), [({}, 0.01, 0.0), ({"weight_decay": 0.0}, 0.0, 0.0), ({"weight_decay": 0.2}, 0.2, 0.2)]
 )
-def test_wrong_combinations_are_refused(method: Method, complaint: str) -> None:
-    assert any(found.startswith(complaint) for found in method.problems([[Rank(0), Rank(1)]]))
+def test_the_default_decay_is_the_inner_optimisers(options: dict[str, Any], adamw: float, sgd: float) -> None:
+    """A step at x = 1 with no gradient: AdamW and torch.optim.SGD differ in the decay that they have by themselves."""
+    inners: list[tuple[Any, float]] = [("adamw", adamw), ("sgd", sgd)]
+    for inner, decay in inners:
+        method: Any = DiLoCo(inner=inner, learning_rate=0.5, **options)
+        x, rule = np.ones(2), method.rule(())
+        stepped, _ = rule.update(x, 0 * x, rule.init(x))
+        np.testing.assert_allclose(stepped, 1 - 0.5 * decay, rtol=1e-15)
+
+
+def test_layer_wise_rates_take_the_inner_decay() -> None:
+    """Without decay, LARS around the inner SGD has a ratio of ‖x‖ / ‖g‖; with the one given, it has that too."""
+    x, gradient = np.array([3.0, 4.0]), np.array([0.6, 0.8])
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({}, x - 5 * gradient),
+        ({"weight_decay": 0.2}, x - 2.5 * (gradient + 0.2 * x)),
+    ]
+    for options, expected in cases:
+        method: Any = DiLoCo(inner="sgd", learning_rate=1.0, lars=Lars(trust_coefficient=1.0), **options)
+        rule = method.rule(())
+        np.testing.assert_allclose(rule.update(x, gradient, rule.init(x))[0], expected, rtol=1e-14)
+
+
+# --- AdamW -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize(("beta1", "beta2", "decay"), [(0.9, 0.999, 0.0), (0.5, 0.9, 0.1), (0.0, 0.0, 0.01)])
+def test_adamw_is_torchs(kind: str, beta1: float, beta2: float, decay: float) -> None:
+    """The two divide in another order, so not bit for bit: one rounding of numbers below 4 in each step."""
+    torch = pytest.importorskip("torch")
+    generator = np.random.default_rng(3)
+    start = generator.standard_normal(6).astype(np.float32)
+    theirs = torch.nn.Parameter(torch.tensor(start))
+    optimiser = torch.optim.AdamW([theirs], lr=0.01, betas=(beta1, beta2), eps=1e-8, weight_decay=decay)
+    rule = Chain((AdamW(beta1, beta2, 1e-8, decay), ScaleByLearningRate(0.01)))
+    ours: Any = torch.tensor(start) if kind == "torch" else start
+    memory = rule.init(ours)
+    for _ in range(20):
+        gradient = generator.standard_normal(6).astype(np.float32)
+        theirs.grad = torch.tensor(gradient)
+        optimiser.step()
+        ours, memory = rule.update(ours, torch.tensor(gradient) if kind == "torch" else gradient, memory)
+    assert ours.dtype == (torch.float32 if kind == "torch" else np.float32)
+    assert np.abs(start - np.asarray(ours)).max() > 0.01
+    np.testing.assert_allclose(np.asarray(ours), theirs.detach().numpy(), rtol=0, atol=20 * 2.0**-22)
+
+
+def test_adamw_of_nothing_is_nothing() -> None:
+    """Runs without learning carry only sizes."""
+    rule = Chain((AdamW(decay=0.1), ScaleByLearningRate(0.01)))
+    vector, memory = rule.update(Null(8), Null(8), rule.init(Null(8)))
+    assert vector == memory.links[0].first == memory.links[0].second == Null(8)
+
+
+def test_one_worker_with_rounds_of_one_is_the_inner_optimiser() -> None:
+    """Outer rate 1 without momentum then undoes the segmentation into rounds: AdamW as it would run alone."""
+
+    class Adam(SequentialSgd):
+        def rule(self, layers: Sequence[Layer]) -> Chain:
+            return DiLoCo().rule(layers)
+
+    found, expected = (
+        AnyOrder(job_of(method, 1, steps=5)).run().weights
+        for method in (DiLoCo(period=1, outer_learning_rate=1.0, outer_momentum=0.0), Adam())
+    )
+    assert np.abs(expected).min() > 0.01
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+NODES = st.lists(st.integers(1, 2), min_size=1, max_size=3)
+SEEDS = st.integers(0, 999)
+
+
+# --- averages of weights (numbers 5 and 6) ----------------------------------------------------------------------------
+
+
+@given(seed=SEEDS, counts=NODES, k1=st.integers(1, 3), times=st.integers(1, 3), steps=st.integers(1, 9))
+def test_averages_keep_the_mean_and_close_the_spread(
+    seed: int, counts: list[int], k1: int, times: int, steps: int
+) -> None:
+    """Numbers 5 and 6: an average keeps the mean of its members and makes them equal; and the number of averages is
+    right.
+    """
+    run = AnyOrder(
+        job_of(
+            HbsSgd(k1=k1, k2=k1 * times, learning_rate=TENTH), nodes=placed(counts), steps=steps, learner=ExactBowl()
+        )
+    )
+    run.run(Shuffled(seed))
+    for (group, _), met in averages(run).items():
+        assert len(met) == len(group)
+        before, after = np.array([value for value, _ in met]), np.array([answer for _, answer in met])
+        assert (before.sum(axis=0) == after.sum(axis=0)).all()
+        assert (after == after[0]).all()
+    for me in run.job.team:
+        times_met = Counter(key.split()[0] for group, key in averages(run) if me.rank in group)
+        assert times_met["everyone"] == steps // (k1 * times)
+        # a worker alone on its node has no peer to average with
+        assert times_met["group"] == (steps // k1 - steps // (k1 * times)) * (len(me.node) > 1)
+
+
+@given(seed=SEEDS, workers=st.integers(2, 4), k=st.integers(1, 3))
+def test_momentum_is_averaged_if_asked(seed: int, workers: int, k: int) -> None:
+    """After an average all workers have the same velocity; by default each keeps its own."""
+    for average in (True, False):
+        job = job_of(KAvg(k=k, momentum=0.5, average_momentum=average), workers, steps=k, learner=UnlikeBowl())
+        states = AnyOrder(job).run(Shuffled(seed)).states
+        velocities = np.array([states[Rank(rank)].optimizer_state.links[-1] for rank in range(workers)]).astype(float)
+        assert (np.ptp(velocities, axis=0) == 0).all() == average
+
+
+# --- when ------------------------------------------------------------------------------------------------------------
+
+
+PERIODIC: list[Any] = [
+    HbsSgd(k1=1, k2=3),
+    KAvg(k=3),
+    KAvg(k=3, phase=1),
+    Sasgd(period=3),
+    PostLocalSgd(switch=2, period=3),
+    DiLoCo(period=3, inner="sgd", learning_rate=0.1),
+]
+
+
+@pytest.mark.parametrize("method", PERIODIC, ids=repr)
+@given(seed=SEEDS, counts=NODES)
+def test_replicas_meet_and_local_steps_are_numbered(method: Any, seed: int, counts: list[int]) -> None:
+    """The age of a local step is the number of those since the last average, at most what `bounds` says.
+
+    A single worker's weights are always the average of everyone: their age is 0.
+    """
+    run = AnyOrder(job_of(method, nodes=placed(counts), steps=8))
+    trace = run.run(Shuffled(seed))
+    bound = method.bounds(len(counts))[Guarantee.BOUNDED_STALENESS]
+    assert bound == 2
+    assert max(row.staleness for row in trace.updates) == (bound if sum(counts) > 1 else 0)
+    histories = [[op.weights for op in applied(run, me.rank) if op.advance] for me in run.job.team]
+    assert len(histories[0]) >= 2
+    for history in histories:
+        assert [weights.version for weights in history] == list(range(len(history)))
+        for mine, other in zip(history, histories[0], strict=True):
+            np.testing.assert_array_equal(mine.vector, other.vector)
+
+
+@pytest.mark.parametrize("period", [2, 5])
+def test_phase_1_averages_when_torch_does(period: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's averager tests its counter before it counts, so it averages after the very first step."""
+    averagers = pytest.importorskip("torch.distributed.algorithms.model_averaging.averagers")
+    torchs: list[int] = []
+    monkeypatch.setattr(
+        averagers.utils, "average_parameters_or_parameter_groups", lambda *_: torchs.append(averager.step + 1)
+    )
+    averager: Any = averagers.PeriodicModelAverager(period=period, process_group=object())
+    for _ in range(12):
+        averager.average_parameters([])
+    run = AnyOrder(job_of(KAvg(k=period, phase=1), steps=12))
+    run.run()
+    assert [int(key.split()[1]) for _, key in averages(run)] == torchs
+    assert torchs[0] == 1

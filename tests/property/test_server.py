@@ -1,41 +1,42 @@
-"""Invariants of parameter servers (numbers as in docs/invariants.md), in every order of moves, and what they must kill.
+"""Invariants of parameter servers (numbers as in docs/invariants.md), in every order of moves.
 
-Numbers 20, 21 and 23 are in test_server_weights, 25, 27 and 28 in closed_form/test_simulator_waiting, 26 in
-closed_form/test_softsync_published, those on time in closed_form/test_partial_waiting. The mutations are methods with
-one mistake each.
+Number 21 is in test_limits, 25, 27 and 28 are in closed_form/test_simulator_waiting, 26 in
+closed_form/test_softsync_published, those on time in closed_form/test_partial_waiting.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from fractions import Fraction
+from math import pi, sin
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paceline.algorithms.core.damping import damped
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext
-from paceline.algorithms.core.operations import Receive, RecordUpdate, Send
-from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.values import Rank, Weights
-from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, ServerStopped, Softsync
-from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KSync
-from paceline.algorithms.methods.survivors import LivingWorkers
+from paceline.algorithms.core.method import RankContext, Replica, build_team
+from paceline.algorithms.core.operations import Gradient, Receive, RecordUpdate, Send
+from paceline.algorithms.core.values import Contribution, Rank, Samples, Weights
+from paceline.algorithms.methods.delay_compensated import DcAsgd
+from paceline.algorithms.methods.downpour import Downpour
+from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, ServerStopped
+from paceline.algorithms.methods.pull_on_demand import Packet
 from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
-from paceline.checking.moves import Adversary, Chooser, Shuffled, drawn
-from paceline.checking.replay import Recording, replay
-from paceline.records.trace import Schedule
+from paceline.checking.moves import Chooser, Shuffled, drawn
+from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
-from tests.servers import CREWS, FINDING, ORDERS, SERVERS, Make, exact_run, exactly
-from tests.support import FixedTiming, job_of
-from tests.thorough import examples
+from tests.exact import ExactBowl, applied
+from tests.servers import CREWS, FINDING, ORDERS, RATE, SERVERS, Make, exact_run
+from tests.support import Bowl, FixedTiming, Vector, job_of
 
 WORKERS, STEPS = st.integers(1, 4), st.integers(0, 6)
 EVERY_SERVER = pytest.mark.parametrize("name", SERVERS)
@@ -104,82 +105,6 @@ def test_messages_are_conserved_and_versions_rise_by_1(name: str) -> None:
     check_conservation(SERVERS[name])
 
 
-@given(data=st.data(), name=st.sampled_from(list(SERVERS)), team=CREWS, steps=st.integers(0, 3))
-def test_messages_are_conserved_in_orders_that_shrink(
-    data: st.DataObject, name: str, team: tuple[int, int], steps: int
-) -> None:
-    """Number 19 once more, move by move, so that a failure has a short trace."""
-    run = exact_run(SERVERS[name](*team), drawn(data), team[0], steps)
-    check_messages(run, steps)
-    check_updates(run, steps)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeavesAtOnce(KSync):
-    """Says goodbye without receiving the others' messages."""
-
-    @program
-    def farewell(self, team: LivingWorkers) -> Program[None]:
-        for worker in sorted(team.living):
-            yield from Send(worker, ServerStopped())
-
-
-@dataclass(frozen=True, kw_only=True)
-class OncePerWorker(Softsync):
-    """Of a worker that is in an update twice, only the last gradient is kept."""
-
-    @program
-    def collect(
-        self, me: RankContext, team: LivingWorkers, weights: Weights
-    ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
-        taken, waiting = yield from super().collect(me, team, weights)
-        return list({push.origin.rank: push for push in taken}.values()), waiting
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnswersAtOnce(KAsync):
-    """A worker whose gradient is in the update continues at once."""
-
-    prompt: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class TakesStaleOnes(BackupWorkers):
-    """The first R gradients, of whatever version."""
-
-    fresh: ClassVar[bool] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class DropsFreshOnes(BackupWorkers):
-    """R at the most, but one of two gradients of a worker is dropped."""
-
-    @program
-    def collect(
-        self, me: RankContext, team: LivingWorkers, weights: Weights
-    ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
-        message = yield from Receive()
-        yield from Send(message.source, weights)
-        return (yield from super().collect(me, team, weights))
-
-
-@pytest.mark.parametrize(
-    ("make", "mistake"),
-    [
-        (exactly(LeavesAtOnce, k=lambda _, number: number), "never heard"),
-        (exactly(OncePerWorker), "lost"),
-        (exactly(AnswersAtOnce, k=lambda _, number: number), "twice"),
-        (exactly(TakesStaleOnes, backups=lambda _, number: number - 1), "too late"),
-        (exactly(DropsFreshOnes, backups=lambda _, number: number - 1), "lost"),
-    ],
-    ids=["leaves at once", "once per worker", "answers at once", "takes stale ones", "drops fresh ones"],
-)
-def test_the_mutations_are_killed(make: Make, mistake: str) -> None:
-    """Number 19 and the guarantees fail on each of the mutations that docs/invariants.md names."""
-    with pytest.raises(AssertionError, match=mistake):
-        check_conservation(make)
-
-
 # --- numbers 22 and 24: lags are a matter of counting ----------------------------------------------------------------
 
 
@@ -223,7 +148,7 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int, law: str) -> No
     A worker's last round is cut off by at most (λ − 1) · (its step / the shortest step) updates of others, which is
     4 (λ − 1) here, and λ workers have one: the mean falls short by at most 4 λ (λ − 1) / updates.
     """
-    updates = 2000
+    updates = 500
     drawn_s = np.random.default_rng(3).uniform(0.5, 2.0, size=(workers, updates + 2))
     times: dict[str, Any] = {
         "equal": 1.0,
@@ -237,37 +162,224 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int, law: str) -> No
     assert 0 <= (workers - 1) - np.mean(lags) <= 4 * workers * (workers - 1) / updates
 
 
-# --- stopping, and orders --------------------------------------------------------------------------------------------
+DAMPED = ["async-sgd", "async-msgd", "softsync", "k-async", "k-batch-async"]
+
+# --- numbers 20 and 23: arithmetic -----------------------------------------------------------------------------------
+
+DIVISORS: dict[str, Callable[[int], int]] = {
+    "none": lambda _: 1,
+    "inverse": lambda lag: lag or 1,
+    "inverse-plus-one": lambda lag: lag + 1,
+    "exponential": lambda lag: 2**lag,
+}
+"""η / η(τ), implemented again"""
 
 
-@EVERY_SERVER
-@examples(20, 200)
-@given(seed=st.integers(0, 999), team=CREWS, stops=st.sets(st.integers(0, 6), max_size=3))
-def test_a_stopped_run_goes_on_where_it_stopped(name: str, seed: int, team: tuple[int, int], stops: set[int]) -> None:
-    """Versions continue to rise by 1 and no gradient is applied twice, however often the server stops and starts."""
-    job = job_of(SERVERS[name](*team), team[0], steps=6)
-    rows = [u for part in run_in_parts(job, sorted(stops), lambda: Shuffled(seed)) for u in part.updates]
-    assert list(by_version(rows)) == list(range(6))
-    assert max(Counter((u.rank, u.step) for u in rows).values()) == 1
-    assert all(u.staleness >= 0 for u in rows)
+def check_weights(make: Make, damping: str) -> None:
+    """Number 20: from the pushes in the log and the inputs of each update, by fractions, to the last digit.
+
+    With momentum to 1e-12 of numbers about 10: a velocity begins as the float 0.
+    """
+    more: Any = {} if damping == "none" else {"damping": damping, "damping_base": Fraction(2)}
+
+    @settings(FINDING, max_examples=20)
+    @given(order=ORDERS, build_team=CREWS, steps=STEPS)
+    def recomputed(order: Chooser, build_team: tuple[int, int], steps: int) -> None:
+        method = make(*build_team, **more)
+        run = exact_run(method, order, build_team[0], steps)
+        pushes = [e.op.value for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Push)]
+        sent = {(push.origin.rank, push.origin.step): push.vector for push in pushes}
+        x = run.job.learner.initial()
+        velocity = 0 * x
+        for update in applied(run, Rank(build_team[0])):
+            lags = [update.weights.version - source.version for source in update.inputs]
+            terms = [sent[source.rank, source.step] for source in update.inputs]
+            total = sum(term / DIVISORS[damping](lag) for term, lag in zip(terms, lags, strict=True))
+            velocity = Fraction(method.momentum) * velocity - RATE * total / len(terms)
+            x = x + velocity
+            assert (abs(update.weights.vector - x) <= (1e-12 if method.momentum else 0)).all(), "the weights are others"
+
+    recomputed()
 
 
-@EVERY_SERVER
-@examples(10, 80)
-@given(order=ORDERS, team=CREWS)
-def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, team: tuple[int, int]) -> None:
-    """Number 57: a replay needs only the order of the received messages and, in `k-sync`, which of two came first."""
-    run = exact_run(SERVERS[name](*team), order, team[0], 4)
-    again = replay(run.job, Recording.of_run(run.trace))
-    assert (again.weights == run.trace.weights).all()
-    assert [(u.rank, u.step, u.staleness) for u in again.updates] == [
-        (u.rank, u.step, u.staleness) for u in run.trace.updates
+@pytest.mark.parametrize("name", [name for name in SERVERS if name != "dc-asgd"])  # its term is tested below
+def test_the_servers_weights_are_the_start_less_what_was_applied(name: str) -> None:
+    check_weights(SERVERS[name], SERVERS[name](1, 1).damping if name in DAMPED else "none")
+
+
+@pytest.mark.parametrize("name", ["async-sgd", "softsync", "k-async"])
+@pytest.mark.parametrize("damping", ["inverse", "inverse-plus-one", "exponential"])
+def test_the_weights_follow_from_the_staleness_where_it_damps(name: str, damping: str) -> None:
+    check_weights(SERVERS[name], damping)
+
+
+def test_the_two_forms_of_damping_differ_at_1() -> None:
+    """Number 23: α/τ treats τ = 0 and τ = 1 alike, α/(τ + 1) does not; both are α at 0 and below it from 2 on."""
+    one, third = Fraction(1), Fraction(1, 3)
+    base: Any = Fraction(3)
+    assert [damped(one, lag, "inverse") for lag in range(4)] == [1, 1, one / 2, third]
+    assert [damped(one, lag, "inverse-plus-one") for lag in range(4)] == [1, one / 2, third, one / 4]
+    assert [damped(one, lag, "exponential", base) for lag in range(4)] == [1, third, third**2, third**3]
+
+
+# --- Downpour SGD: pushes, fetches and local steps --------------------------------------------------------------------
+
+
+PERIOD, CREW, PUSHES = st.integers(1, 4), st.integers(1, 3), st.integers(0, 6)
+ANSWERS: list[Literal["after", "before"]] = ["after", "before"]
+RATE_OF_PUSHES = Fraction(1, 10)
+
+
+def poured(choose: Chooser, workers: int, steps: int, **given_: Any) -> AnyOrder:
+    method: Any = Downpour(learning_rate=RATE_OF_PUSHES, **given_)  # type: ignore[arg-type]
+    run = AnyOrder(job_of(method, workers, steps=steps, learner=ExactBowl()))
+    run.run(choose)
+    return run
+
+
+@given(data=st.data(), workers=CREW, steps=PUSHES, n_push=PERIOD, n_fetch=PERIOD, answer=st.sampled_from(ANSWERS))
+def test_the_server_subtracts_the_sums_of_the_gradients(
+    data: st.DataObject, workers: int, steps: int, n_push: int, n_fetch: int, answer: Literal["after", "before"]
+) -> None:
+    """Exactly: every update is that of n_push successive gradients of one worker, each counted once."""
+    run = poured(drawn(data), workers, steps, n_push=n_push, n_fetch=n_fetch, answer=answer)
+    gradients = {
+        (entry.move.rank, entry.answer.step): entry.answer for entry in run.log if isinstance(entry.op, Gradient)
+    }
+    expected: Any = ExactBowl().initial()
+    for update in applied(run, Rank(workers)):
+        origins = [(one.rank, one.step) for one in update.inputs]
+        rank, first = origins[0]
+        assert first % n_push == 0
+        assert origins == [(rank, first + number) for number in range(n_push)]
+        assert [one.version for one in update.inputs] == [gradients[key].version for key in origins]
+        expected = expected - RATE_OF_PUSHES * sum(gradients[key].vector for key in origins)
+        assert (update.weights.vector == expected).all()
+    assert len({(row.rank, row.step) for row in run.trace.updates}) == steps * n_push
+
+
+@given(data=st.data(), steps=PUSHES, n_push=PERIOD, n_fetch=PERIOD, local=st.sampled_from([None, 0, Fraction(1, 3)]))
+def test_local_steps_and_fetched_weights(
+    data: st.DataObject, steps: int, n_push: int, n_fetch: int, local: Any
+) -> None:
+    """Each gradient is computed at the last fetched weights, minus the local steps since, exactly."""
+    run = poured(drawn(data), 2, steps, n_push=n_push, n_fetch=n_fetch, local_learning_rate=local)
+    eta = RATE_OF_PUSHES if local is None else local
+    for rank in (Rank(0), Rank(1)):
+        held: Any = ExactBowl().initial()
+        for entry in run.log:
+            if entry.move.rank != rank or entry.op is None:
+                continue
+            if isinstance(entry.op, Receive) and isinstance(entry.answer.value, Weights):
+                held = entry.answer.value.vector
+            elif isinstance(entry.op, Gradient):
+                assert (entry.op.weights.vector == held).all()
+                held = held - eta * entry.answer.vector
+
+
+@pytest.mark.parametrize(("answer", "lag"), [("after", 0), ("before", 1)])
+def test_the_answer_holds_ones_own_push_or_not(answer: Literal["after", "before"], lag: int) -> None:
+    """With one worker, an answer from before its push is one update old when the next push lands."""
+    run = poured(Shuffled(0), 1, 5, n_push=2, n_fetch=2, answer=answer)
+    assert [row.staleness for row in run.trace.updates] == [0, 0] + [lag] * 8
+
+
+@given(data=st.data(), workers=CREW, steps=PUSHES, n_push=PERIOD, n_fetch=PERIOD)
+def test_messages_are_conserved(data: st.DataObject, workers: int, steps: int, n_push: int, n_fetch: int) -> None:
+    """Number 19: applied and stored pushes together are those sent, and every worker gets one final reply."""
+    run = poured(drawn(data), workers, steps, n_push=n_push, n_fetch=n_fetch)
+    sent = Counter(
+        entry.move.rank
+        for entry in run.log
+        if isinstance(entry.op, Send) and isinstance(entry.op.value, Packet) and entry.op.value.origins
+    )
+    taken = Counter(update.inputs[0].rank for update in applied(run, Rank(workers)))
+    kept = Counter(rank for rank, packet in run.trace.states[Rank(workers)].pending if packet.origins)
+    assert sent == taken + kept
+    goodbyes = [
+        entry.op.to for entry in run.log if isinstance(entry.op, Send) and isinstance(entry.op.value, ServerStopped)
     ]
+    assert sorted(goodbyes) == list(range(workers))
 
 
-def test_a_starved_worker_is_never_heard() -> None:
-    """Guards the laws above: orders really differ, from fair to as unfair as possible."""
-    starved = exact_run(SERVERS["async-sgd"](3, 1), Adversary(Rank(0)), 3, 30).trace.updates
-    fair = exact_run(SERVERS["async-sgd"](3, 1), Shuffled(0), 3, 30).trace.updates
-    assert Rank(0) not in {row.rank for row in starved}
-    assert Rank(0) in {row.rank for row in fair}
+# --- number 20 for dc-asgd, and what compensation does to staleness ---------------------------------------------------
+
+
+@given(order=ORDERS, workers=CREW, steps=st.integers(0, 5))
+def test_the_servers_weights_follow_from_what_was_applied(order: Chooser, workers: int, steps: int) -> None:
+    """Number 20, exactly: b_i is looked up among the server's versions, by the version that the gradient names."""
+    run = exact_run(SERVERS["dc-asgd"](workers, 1), order, workers, steps)
+    pushes = [e.op.value for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Push)]
+    sent = {(push.origin.rank, push.origin.step): push.vector for push in pushes}
+    versions = [run.job.learner.initial()]
+    for update in applied(run, Rank(workers)):
+        (source,) = update.inputs
+        g, moved = sent[source.rank, source.step], versions[-1] - versions[source.version]
+        versions.append(versions[-1] - RATE * (g + Fraction(1, 25) * g * g * moved))
+        assert (update.weights.vector == versions[-1]).all()
+
+
+@given(seed=st.integers(0, 99), stops=st.sets(st.integers(0, 8), max_size=3))
+def test_what_it_remembers_survives_a_stop(seed: int, stops: set[int]) -> None:
+    """One worker is a deterministic run, backups or not: stopped and entered again it ends in the same weights."""
+    job = job_of(DcAsgd(adaptive=True, compensation=2.0, momentum=0.5), 1, steps=9)
+    whole, *_, last = (run_in_parts(job, [], lambda: Shuffled(0))[0], *run_in_parts(job, sorted(stops)))
+    np.testing.assert_array_equal(last.weights, whole.weights)
+    np.testing.assert_array_equal(
+        last.states[Rank(1)].optimizer_state.square, whole.states[Rank(1)].optimizer_state.square
+    )
+
+
+def one_step(method: Any, here: float, there: float, gradient: float) -> float:
+    """Returns the decrease of the server's x for a gradient computed at `there`, applied at `here`, at a rate of 1."""
+    me: RankContext = build_team(method, [[Rank(0)]], ExactBowl().layout)[1]
+    before: Replica = method.begin(me, np.array([there]))
+    state = Replica(1, Weights(np.array([here]), 1), before.optimizer_state)
+    push = Push(np.array([gradient]), Contribution(Rank(0), 0, 0, 1))
+    return here - float(method.applied(method.rule(me.layout.layers), state, [push])[0][0])
+
+
+def test_where_the_square_is_the_hessian_the_error_is_of_second_order() -> None:
+    """f = −log x has f' = −1/x and f'' = 1/x² = f'²: with λ = 1 the Taylor term is exact, and the remainder is O(d²).
+
+    A quadratic cannot be used here: its Hessian is constant and the square of its gradient is not.
+    """
+    stale, corrected = [], []
+    for d in (0.1, 0.05, 0.025):
+        truth = -1 / (1 + d)
+        stale.append(abs(one_step(DcAsgd(learning_rate=1.0, compensation=0.0), 1 + d, 1.0, -1.0) - truth))
+        corrected.append(abs(one_step(DcAsgd(learning_rate=1.0, compensation=1.0), 1 + d, 1.0, -1.0) - truth))
+    assert np.log2(np.divide(stale[:-1], stale[1:])) == pytest.approx([1, 1], abs=0.1)
+    assert np.log2(np.divide(corrected[:-1], corrected[1:])) == pytest.approx([2, 2], abs=0.1)
+
+
+@dataclass(frozen=True)
+class Coin(Bowl):
+    """Loss |w − a|² / 2 with a = 1 and −1 by turns: near the optimum, at 0, the square of the gradient is about 1."""
+
+    def initial(self) -> Vector:
+        return np.full(self.size, 0.1)
+
+    def load(self, samples: Samples) -> Vector:
+        return np.full(self.size, (-1.0) ** (samples.index * samples.workers + samples.worker))
+
+
+def coins(method: Any, steps: int = 400) -> Trace:
+    """Eight equal workers in turn: every gradient is seven versions old."""
+    return simulate_job(job_of(method, 8, steps=steps, learner=Coin()), FixedTiming(), NoCost(), Schedule(1))
+
+
+@pytest.mark.parametrize("more", [{"compensation": 1.0}, {"compensation": 1.0, "adaptive": True}])
+def test_it_lessens_what_staleness_does_on_a_quadratic(more: dict[str, Any]) -> None:
+    """With λ = 1 / g² = 1 the term replaces the Hessian, 1, and removes the effect of the delay where g² ≈ 1.
+
+    At a learning rate of 0.3, between the limits 2 sin(π / (2 (2τ + 1))) of a delay of 7 and of none, asynchronous SGD
+    diverges; compensated, x stays within the range η / (2 − η) that the coin alone causes in sequential SGD.
+    """
+    rate = 0.3
+    assert 2 * sin(pi / (2 * 15)) < rate < 2
+    plain, compensated = coins(AsyncSgd(learning_rate=rate)), coins(DcAsgd(learning_rate=rate, **more))
+    assert {row.staleness for row in compensated.updates[8:]} == {7}
+    assert np.abs(plain.weights).max() > 1000
+    swing = [np.abs(shot.vector).max() for shot in compensated.snapshots[-50:]]
+    assert max(swing) <= rate / (2 - rate)

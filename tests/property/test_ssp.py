@@ -7,27 +7,24 @@ included, less those of the slowest worker.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import Gradient
-from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
-from paceline.algorithms.methods.ssp import Clocks, Ssp
+from paceline.algorithms.methods.ssp import Ssp
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
 from paceline.checking.moves import drawn
-from paceline.checking.replay import Recording, replay
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
@@ -70,45 +67,6 @@ def drawn_times(workers: int, steps: int, seed: int = 7) -> FixedTiming:
 # --- 42: the gap ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class OneTooFar(Ssp):
-    """The mistake: a worker may start one iteration too early."""
-
-    def may_start(self, state: Clocks, rank: Rank, slowest: int) -> bool:
-        return super().may_start(state, rank, slowest) or state.finished(rank) - slowest == self.slack + 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class AheadOfTheFastest(Ssp):
-    """The gate compares with the fastest worker instead of the slowest, so no worker is ever held."""
-
-    def may_start(self, state: Clocks, rank: Rank, slowest: int) -> bool:
-        return super().may_start(state, rank, max(state.clocks))
-
-
-def check_the_gap(kind: type[Ssp]) -> None:
-    """Number 42, in every order."""
-
-    @settings(database=None, phases=[Phase.generate])
-    @given(data=st.data(), workers=st.integers(2, 4), slack=st.integers(0, 2), steps=st.integers(6, 16))
-    def bounded(data: st.DataObject, workers: int, slack: int, steps: int) -> None:
-        run = AnyOrder(job_of(kind(slack=slack), workers, steps=steps))
-        run.run(drawn(data))
-        assert max(gaps(finishers(run), workers)) <= slack + 1, "too far ahead"
-
-    bounded()
-
-
-def test_no_worker_finishes_more_than_slack_plus_one_ahead() -> None:
-    check_the_gap(Ssp)
-
-
-@pytest.mark.parametrize("mutant", [OneTooFar, AheadOfTheFastest])
-def test_a_gate_that_opens_too_early_is_found(mutant: type[Ssp]) -> None:
-    with pytest.raises(AssertionError, match="too far ahead"):
-        check_the_gap(mutant)
-
-
 @given(data=st.data(), method=METHODS, workers=WORKERS, steps=STEPS, stop=STEPS)
 def test_gap_and_lag_stay_within_their_bounds_in_every_order(
     data: st.DataObject, method: Ssp, workers: int, steps: int, stop: int
@@ -144,19 +102,6 @@ def test_the_gap_reaches_slack_plus_one(slack: int, pull: Literal["always", "whe
 # --- 43: the two ends -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 3, 5])
-def test_without_a_bound_it_is_async_sgd_bit_for_bit(workers: int) -> None:
-    """Number 43: times, bytes, updates and weights."""
-    timing, costs = drawn_times(workers, 40), fixed_costs(message_s=0.05)
-    bounded, free = (
-        simulate_job(job_of(method, workers, steps=60), timing, costs, Schedule(1))
-        for method in (Ssp(slack=10**9), AsyncSgd())
-    )
-    assert bounded.spans == free.spans
-    assert bounded.updates == free.updates
-    np.testing.assert_array_equal(bounded.weights, free.weights)
-
-
 def starts(trace: Trace) -> dict[tuple[int, int], float]:
     return {(span.rank, span.step): span.start_s for span in trace.spans if span.activity == "compute"}
 
@@ -178,23 +123,6 @@ def test_applied_on_arrival_slack_0_still_has_lags() -> None:
     lags = np.reshape([row.staleness for row in trace.updates], (10, 8))
     assert (lags == np.arange(8)).all()
     assert lags.mean() == 3.5
-
-
-@given(data=st.data(), workers=WORKERS, edges=st.integers(0, 5), momentum=st.sampled_from([0, Fraction(1, 2)]))
-def test_at_clock_edges_slack_0_is_sync_sgd(data: st.DataObject, workers: int, edges: int, momentum: Any) -> None:
-    """Number 43, exactly, in every order."""
-    rule: Any = {"learning_rate": Fraction(1, 10), "momentum": momentum}
-    job = job_of(Ssp(slack=0, visibility="clock-edge", **rule), workers, steps=edges, learner=ExactBowl())
-    expected = AnyOrder(job_of(SyncSgd(**rule), workers, steps=edges, learner=ExactBowl())).run()
-    assert (AnyOrder(job).run(drawn(data)).weights == expected.weights).all()
-
-
-def test_on_arrival_slack_0_is_not() -> None:
-    """Guards the equality above: P steps of one gradient each are not one step of their mean."""
-    rule: Any = {"learning_rate": Fraction(1, 10)}
-    arrival = AnyOrder(job_of(Ssp(slack=0, **rule), 3, steps=9, learner=ExactBowl())).run()
-    expected = AnyOrder(job_of(SyncSgd(**rule), 3, steps=3, learner=ExactBowl())).run()
-    assert (arrival.weights != expected.weights).any()
 
 
 # --- the cache --------------------------------------------------------------------------------------------------------
@@ -239,19 +167,6 @@ def test_a_cache_spares_reads() -> None:
     assert reads[1] < reads[0] / 2
 
 
-@pytest.mark.parametrize("pull", PULLS)
-@pytest.mark.parametrize("visibility", VISIBILITIES)
-def test_replayed_in_the_order_of_its_messages_it_ends_in_its_weights(
-    pull: Literal["always", "when-stale"], visibility: Literal["arrival", "clock-edge"]
-) -> None:
-    """Number 57, bit for bit: which replies are delayed, and when they are sent, follows from the received messages."""
-    job = job_of(Ssp(slack=1, pull=pull, visibility=visibility), 4, steps=24)
-    run = simulate_job(job, drawn_times(4, 40), fixed_costs(message_s=0.05), Schedule(10**9))
-    again = replay(job, Recording.of(run.heard))
-    np.testing.assert_array_equal(again.weights, run.weights)
-    assert [(row.rank, row.staleness) for row in again.updates] == [(row.rank, row.staleness) for row in run.updates]
-
-
 # --- 44: the makespan -------------------------------------------------------------------------------------------------
 
 
@@ -265,7 +180,7 @@ def makespan(times: Sequence[Sequence[float]], slack: int) -> float:
 def test_more_slack_never_takes_longer() -> None:
     """Number 44, in random cases: from Σ_k max_i t_i(k) with slack 0 to max_i Σ_k t_i(k) with slack N."""
     generator = np.random.default_rng(44)
-    for _ in range(cases(100, 300)):
+    for _ in range(cases(25, 300)):
         workers, steps = int(generator.integers(2, 5)), int(generator.integers(2, 6))
         times = generator.exponential(1.0, (workers, steps))
         found = [makespan(times.tolist(), slack) for slack in (0, 1, 2, steps)]
@@ -301,11 +216,3 @@ def test_rates_of_eight_exponential_workers(slack: int, rate: float) -> None:
     for span in trace.spans:
         if span.activity == "compute" and span.step < len(expected):
             assert span.end_s == pytest.approx(expected[span.step, span.rank], rel=1e-12)
-
-
-# --- hyper-parameters -------------------------------------------------------------------------------------------------
-
-
-def test_a_negative_slack_is_refused() -> None:
-    (problem,) = Ssp(slack=-1).problems([[Rank(0)]])
-    assert problem == "slack: found -1, expected a number of steps, 0 or more"

@@ -137,7 +137,7 @@ def in_process(
 
 
 @given(st.permutations(range(6)), st.integers(0, 6), st.sets(st.integers(1, 6), max_size=2))
-@examples(8, 60)
+@examples(4, 60)
 def test_any_subset_before_a_kill_gives_the_same_table(order: list[int], end: int, bad: set[int]) -> None:
     points = grid(POINTS, ["gpus=1..6"])
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -157,7 +157,7 @@ def test_any_subset_before_a_kill_gives_the_same_table(order: list[int], end: in
 
 
 @given(sweeps().filter(lambda sweep: sweep.entries))
-@examples(25, 200)
+@examples(8, 200)
 def test_anything_can_be_told_and_derived_figures_hold(sweep: SweepResult) -> None:
     table = tabulate(sweep)
     assert len(table.frame) == len(sweep.entries)
@@ -167,7 +167,7 @@ def test_anything_can_be_told_and_derived_figures_hold(sweep: SweepResult) -> No
 
 
 @given(sweeps().filter(lambda sweep: sweep.entries))
-@examples(5, 40)
+@examples(2, 40)
 def test_anything_can_be_drawn(sweep: SweepResult) -> None:
     table = tabulate(sweep)
     for rows in (table.frame, table.frame.head(4)):

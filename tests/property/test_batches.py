@@ -1,29 +1,43 @@
-"""Batches that differ between workers: every sample counts as much, in every method and every interpreter."""
+"""Batches of several workers: every sample counts as much, in every method and every interpreter.
+
+Numbers are those of docs/invariants.md.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS, find
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank, Samples
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
+from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd, part_of
+from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
+from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.cases.case import Case, from_json, to_json
 from paceline.checking.cases.gradient_weights import is_measured, wrong_weights
 from paceline.checking.check_guarantees import broken
-from paceline.checking.moves import Shuffled
+from paceline.checking.moves import Shuffled, drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.cohort.simulate import simulate_cohort
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
-from paceline.testing.contract.programs import job_of
 from paceline.workloads import build
-from tests.support import FixedTiming, built, nodes_for
+from paceline.workloads.sampling import positions, stream_start
+from tests.exact import applied
+from tests.support import FixedTiming, built, job_of, nodes_for
+from tests.thorough import FAMILIES, examples, sampled
 
 BOWL = build("quadratic", learning="quadratic", seed=5)
 BATCHES = (3, 7, 2, 4)
@@ -57,7 +71,7 @@ def test_a_global_batch_is_covered_once() -> None:
     assert sum(one.weight for one in parts) == len(parts)
 
 
-@pytest.mark.parametrize("name", TAKING)
+@pytest.mark.parametrize("name", sampled(TAKING, FAMILIES))
 def test_every_method_keeps_its_guarantees_and_its_budget(name: str) -> None:
     made = job(name)
     trace = AnyOrder(made).run(Shuffled(8))
@@ -65,7 +79,7 @@ def test_every_method_keeps_its_guarantees_and_its_budget(name: str) -> None:
     assert {(int(row.rank), row.samples) for row in trace.updates} <= {(r, b) for r, b in enumerate(BATCHES)}
 
 
-@pytest.mark.parametrize("name", TAKING)
+@pytest.mark.parametrize("name", sampled(TAKING, FAMILIES))
 def test_the_weight_of_every_gradient_is_that_of_its_samples(name: str) -> None:
     case = Case(method=built(name), nodes=tuple(map(len, nodes_for(built(name)))), steps=2, batches=BATCHES)
     if not is_measured(case):
@@ -110,3 +124,78 @@ def test_micro_batches_of_batches_that_differ_cover_the_global_batch_once() -> N
     assert covered == list(range(3 * sum(BATCHES)))
     alone = job_of(SequentialSgd(), 1, batch=3 * sum(BATCHES), learner=BOWL)
     np.testing.assert_allclose(AnyOrder(made).run().weights, AnyOrder(alone).run().weights, rtol=1e-13, atol=1e-13)
+
+
+# --- numbers 1 and 2 --------------------------------------------------------------------------------------------------
+
+
+LAYERWISE = [LayerwiseSgd(bucket=None), LayerwiseSgdLazy(bucket=None), LayerwiseSgdNextForward(bucket=None)]
+LAG_FREE: list[Method] = [find("sync-sgd")(), *LAYERWISE, Agd(delay=0), LayerwiseAgd(delay=0, bucket=None)]
+
+
+@pytest.mark.parametrize("method", LAG_FREE, ids=lambda method: method.name)
+@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 4))
+@examples(10, 200)
+def test_no_lag_and_equal_replicas_after_every_step(
+    data: st.DataObject, method: Method, workers: int, steps: int
+) -> None:
+    """Number 1."""
+    run = AnyOrder(job_of(method, workers, steps=steps))
+    trace = run.run(drawn(data))
+    assert {row.staleness for row in trace.updates} <= {0}
+    histories = [[op.weights for op in applied(run, Rank(rank))] for rank in range(workers)]
+    for history in histories:
+        assert [weights.version for weights in history] == list(range(steps))
+        for mine, first in zip(history, histories[0], strict=True):
+            np.testing.assert_array_equal(mine.vector, first.vector)
+
+
+@given(
+    data=st.data(), workers=st.integers(1, 5), batch=st.integers(1, 4), seed=st.integers(0, 99), steps=st.integers(1, 5)
+)
+def test_workers_with_small_batches_are_one_worker_with_the_union(
+    data: st.DataObject, workers: int, batch: int, seed: int, steps: int
+) -> None:
+    """Number 2. The sums are taken in another order: 1e-12 of the scale covers the roundings of a few steps."""
+    learner = build("quadratic", dataset=None, learning="quadratic", seed=seed, num_samples=64)
+    budget = Budget(samples=steps * workers * batch)
+    many = Job.of(find("sync-sgd")(), [[Rank(r)] for r in range(workers)], learner, batch=batch, budget=budget)
+    one = Job.of(find("sequential-sgd")(), [[Rank(0)]], learner, batch=workers * batch, budget=budget)
+    found, expected = AnyOrder(many).run(drawn(data)).weights, AnyOrder(one).run().weights
+    assert not np.array_equal(expected, learner.initial())
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+# --- the parts of a chip ----------------------------------------------------------------------------------------------
+
+
+PARTS = st.integers(1, 6)
+
+
+@given(parts=PARTS, spare=st.integers(0, 20), index=st.integers(0, 40), seed=st.integers(0, 99))
+def test_parts_are_the_chips_batch_without_a_gap(parts: int, spare: int, index: int, seed: int) -> None:
+    whole = Samples(worker=0, workers=1, index=index, count=parts + spare)
+    cut = [part_of(replace(whole, worker=part, workers=parts)) for part in range(parts)]
+    counts = [part.count for part in cut]
+    assert sum(counts) == whole.count
+    assert max(counts) - min(counts) <= 1
+
+    def lie(samples: Samples) -> list[int]:
+        return list(positions(samples, num_samples=60, seed=seed))
+
+    assert [place for part in cut for place in lie(part)] == lie(whole)
+    assert stream_start(cut[0]) == stream_start(whole)
+    assert all(stream_start(one) + one.count == stream_start(other) for one, other in pairwise(cut))
+    assert stream_start(cut[-1]) + cut[-1].count == stream_start(replace(whole, index=index + 1))
+
+
+def test_a_part_without_samples_is_refused() -> None:
+    with pytest.raises(InputError, match="batch_per_worker: 3 samples do not make 4 parts; give 4 or more"):
+        part_of(Samples(worker=0, workers=4, index=0, count=3))
+
+
+def test_one_chip_is_one_node() -> None:
+    nodes = [[Rank(0), Rank(1)], [Rank(2)]]
+    (found,) = ChipPartitionedSgd().problems(nodes)
+    assert "found 2 nodes; put all workers on one node" in found
+    assert ChipPartitionedSgd().problems(nodes[:1]) == []

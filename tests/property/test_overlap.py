@@ -1,0 +1,468 @@
+"""Methods that go on while they communicate, against their rules, in every order of moves.
+
+Delayed gradients (numbers 39 and 40 of docs/invariants.md), ACCO, CO2, NoLoCo and asynchronous DiLoCo; settings at
+which they are other methods are in test_limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, pairwise
+from math import floor, pi, sin
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms.core.method import Method, build_team
+from paceline.algorithms.core.operations import NextStep, Receive, Send
+from paceline.algorithms.core.values import Layout, Null, Rank, Samples
+from paceline.algorithms.methods.accumulating import Acco
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo, PseudoGradient, RoundStart, RoundState, local_steps
+from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
+from paceline.algorithms.methods.delayed_nesterov import OuterOptimizer
+from paceline.algorithms.methods.noloco import NoLoCo, RoundChange
+from paceline.algorithms.methods.overlapped_rounds import Co2
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.moves import Chooser, Shuffled, drawn, first
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import MeasuredNetwork
+from tests.clusters import fixed_costs
+from tests.exact import Apart, ExactBowl, UnlikeBowl, applied, ends, fractions
+from tests.support import Bowl, FixedTiming, job_of
+from tests.thorough import sampled
+
+
+@dataclass(frozen=True)
+class Parabola(Bowl):
+    """f = x²/2 for every worker: curvature 1."""
+
+    def initial(self) -> Any:
+        return np.ones(self.size)
+
+    def load(self, samples: Samples) -> Any:
+        return np.zeros(self.size)
+
+
+DELAYED = pytest.mark.parametrize("delayed", [Agd, LayerwiseAgd])
+
+
+@pytest.mark.parametrize(("delayed", "workers"), [(Agd, 1), (Agd, 3), (LayerwiseAgd, 1)])
+@pytest.mark.parametrize("delay", sampled(range(6), [3]))
+def test_the_rate_limit_of_a_delay(delayed: type[Agd], delay: int, workers: int) -> None:
+    """Number 39: on f = hx²/2, AGD-d converges iff ηh < 2 sin(π / (2(2d + 1))): 2, 1, 0.618, 0.445, 0.347, 0.285.
+
+    2 % off the limit, 600 steps part the two sides by more than a factor of two either way.
+    """
+    limit = 2 * sin(pi / (2 * (2 * delay + 1)))
+    peaks = {}
+    for side in (0.98, 1.02):
+        run = AnyOrder(job_of(delayed(delay=delay, learning_rate=side * limit), workers, steps=600, learner=Parabola()))
+        run.run()
+        sizes = [float(np.abs(op.weights.vector).max()) for op in applied(run, Rank(0))]
+        peaks[side] = max(sizes[:60]), max(sizes[-60:])
+    assert peaks[0.98][1] < 0.5 * peaks[0.98][0]
+    assert peaks[1.02][1] > 2 * peaks[1.02][0]
+
+
+@DELAYED
+@given(data=st.data(), workers=st.integers(1, 3), delay=st.integers(0, 3), steps=st.integers(0, 6))
+def test_the_delay_is_exact_and_replicas_are_equal(
+    delayed: type[Agd], data: st.DataObject, workers: int, delay: int, steps: int
+) -> None:
+    """Number 40, exactly: x_{t+1} = x_t − η mean g(x_{t−d}); the first d steps change nothing; replicas are equal."""
+    method: Any = delayed(delay=delay, learning_rate=Fraction(1, 10))  # type: ignore[arg-type]
+    learner = ExactBowl()
+    run = AnyOrder(job_of(method, workers, steps=steps, learner=learner))
+    trace = run.run(drawn(data))
+    assert {row.staleness for row in trace.updates} <= {delay}
+    x = [learner.initial()]
+    for t in range(steps):
+        change: Any = 0
+        if t >= delay:
+            batches = [Samples(worker=r, workers=workers, index=t - delay, count=8) for r in range(workers)]
+            gradients = [learner.gradient(x[t - delay], learner.load(batch))[0] for batch in batches]
+            change = Fraction(1, 10) * sum(gradients) / workers
+        x.append(x[t] - change)
+    for rank in range(workers):
+        history = [op.weights.vector for op in applied(run, Rank(rank))]
+        assert len(history) == steps
+        assert all((mine == expected).all() for mine, expected in zip(history, x[1:], strict=True))
+
+
+# --- ACCO -------------------------------------------------------------------------------------------------------------
+
+
+ETA = Fraction(1, 10)
+
+
+def acco(**given: Any) -> Acco:
+    return Acco(**{"learning_rate": ETA, **given})
+
+
+@given(data=st.data(), workers=st.integers(1, 3), accumulate=st.integers(1, 3), steps=st.integers(0, 13))
+def test_both_halves_are_those_of_the_paper(data: st.DataObject, workers: int, accumulate: int, steps: int) -> None:
+    """Exactly: y_{t+1} = θ_t − η h_t and θ_{t+1} = θ_t − η (h_t + g_t) / 2, with h_t at y_t and g_t at θ_t."""
+    learner = UnlikeBowl()
+    run = AnyOrder(job_of(acco(accumulate=accumulate), workers, steps=steps, learner=learner))
+    trace = run.run(drawn(data))
+
+    def half(number: int, at: Any) -> Any:
+        indices = range(number * accumulate, (number + 1) * accumulate)
+        batches = [Samples(worker=r, workers=workers, index=i, count=8) for r in range(workers) for i in indices]
+        return sum(learner.gradient(at, learner.load(batch))[0] for batch in batches) / len(batches)
+
+    theta = estimate = learner.initial()
+    expected = []
+    for t in range(steps // accumulate // 2):
+        h, g = half(2 * t, estimate), half(2 * t + 1, theta)
+        estimate, theta = theta - ETA * h, theta - ETA * (h + g) / 2
+        expected.append(theta)
+    landed = (steps // accumulate - 1) // 2 if steps >= accumulate else 0  # after the first half of the next round
+    for rank in range(workers):
+        history = [op.weights.vector for op in applied(run, Rank(rank))]
+        assert len(history) == landed
+        assert all((mine == one).all() for mine, one in zip(history, expected, strict=False))
+    assert all(
+        row.staleness == (1 if row.step // accumulate % 2 == 0 and row.step >= accumulate else 0)
+        for row in trace.updates
+    )
+
+
+def test_an_estimate_leaves_no_momentum() -> None:
+    """Velocity and the number of steps are those of the updates alone: two updates after five halves."""
+    job = job_of(Acco(momentum=0.5), 2, steps=5)
+    state = AnyOrder(job).run().states[Rank(0)]
+    assert state.optimizer_state.number == 2 == state.weights.version
+
+
+def test_communication_hides_behind_the_gradients() -> None:
+    """An all-reduce of 0.9 s is free behind gradients of 1 s, and one of 1.5 s costs the difference."""
+
+    def wall(seconds: float) -> float:
+        network = MeasuredNetwork(lambda _kind, _members, _size: seconds, lambda _: 0.0)
+        return simulate_job(job_of(Acco(), 2, steps=9), FixedTiming(), network, Schedule(every=1)).wall_s
+
+    assert wall(0.9) == pytest.approx(9 + 0.9)  # the last one is completed
+    assert wall(1.5) == pytest.approx(9 + 8 * 0.5 + 1.5)
+
+
+# --- CO2 --------------------------------------------------------------------------------------------------------------
+
+
+def co2(**given: Any) -> Co2:
+    return Co2(**{"learning_rate": ETA, "outer_learning_rate": 1, "outer_momentum": 0, "gap_penalty": 1, **given})
+
+
+@given(
+    data=st.data(),
+    workers=st.integers(1, 3),
+    period=st.integers(1, 3),
+    rounds=st.integers(0, 4),
+    momentum=st.sampled_from([0, Fraction(1, 2)]),
+    penalty=st.sampled_from([1, 3]),
+    clip=st.sampled_from([None, Fraction(1, 5)]),
+)
+def test_an_outer_step_applies_the_change_of_the_round_before(
+    data: st.DataObject, workers: int, period: int, rounds: int, momentum: Any, penalty: int, clip: Any
+) -> None:
+    """Exactly: V ← clip(M V + D_{t−1} / G) and y ← y − R V, with D the mean change of a round; the first one is 0."""
+    learner, rate = UnlikeBowl(), Fraction(3, 4)
+    method = co2(period=period, outer_momentum=momentum, gap_penalty=penalty, clip=clip, outer_learning_rate=rate)
+    run = AnyOrder(job_of(method, workers, steps=period * rounds, learner=learner))
+    run.run(drawn(data))
+    y, velocity, late, expected = learner.initial(), 0 * learner.initial(), None, []
+    for number in range(rounds):
+        change = 0 * y
+        for worker in range(workers):
+            x = y
+            for index in range(number * period, (number + 1) * period):
+                batch = Samples(worker=worker, workers=workers, index=index, count=8)
+                x = x - ETA * learner.gradient(x, learner.load(batch))[0]
+            change = change + (y - x) / workers
+        if late is not None:
+            velocity = momentum * velocity + late / penalty
+            if clip is not None:
+                velocity = np.array([max(-clip, min(clip, one)) for one in velocity], dtype=object)
+            y = y - rate * velocity
+        late = change
+        expected.append(y)
+    for rank in range(workers):
+        history = [op.weights.vector for op in applied(run, Rank(rank)) if op.advance]
+        assert len(history) == rounds
+        assert all((mine == one).all() for mine, one in zip(history, expected, strict=True))
+
+
+def test_communication_hides_behind_a_round() -> None:
+    """An all-reduce of 1.9 s is free behind a round of 2 s, and one of 2.5 s costs the difference."""
+
+    def wall(seconds: float) -> float:
+        network = MeasuredNetwork(lambda _kind, _members, _size: seconds, lambda _: 0.0)
+        return simulate_job(job_of(Co2(period=2), 2, steps=8), FixedTiming(), network, Schedule(every=1)).wall_s
+
+    assert wall(1.9) == pytest.approx(8 + 1.9)  # the last one is completed
+    assert wall(2.5) == pytest.approx(8 + 3 * 0.5 + 2.5)
+
+
+# --- NoLoCo -----------------------------------------------------------------------------------------------------------
+
+
+HALF: Any = Fraction(1, 2)
+ONE: Any = Fraction(1)
+TENTH: Any = Fraction(1, 10)
+NOTHING: Any = Fraction(0)
+SEEDS, PERIODS, STEPS = st.integers(0, 999), st.integers(1, 4), st.integers(1, 9)
+SHARES = st.fractions(0, 1, max_denominator=8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoLoCoApart(Apart, NoLoCo):
+    """NoLoCo from different places."""
+
+
+def run_of(method: Method, workers: int, steps: int, seed: int | None = None, learner: Any = None) -> AnyOrder:
+    run = AnyOrder(job_of(method, workers, steps=steps, learner=learner or UnlikeBowl()))
+    run.run(first if seed is None else Shuffled(seed))
+    return run
+
+
+@given(workers=st.integers(2, 17), number=st.integers(0, 99), seed=st.integers(0, 99))
+def test_peers_are_pairs_and_one_is_left_over_of_an_odd_number(workers: int, number: int, seed: int) -> None:
+    method = NoLoCo(seed=seed)
+    team = build_team(method, [[Rank(rank)] for rank in range(workers)], Layout(()))
+    peers = {me.rank: method.peer(me, number) for me in team}
+    alone = [rank for rank, peer in peers.items() if peer is None]
+    assert len(alone) == workers % 2
+    assert all(peers[peer] == rank != peer for rank, peer in peers.items() if peer is not None)
+
+
+def test_all_pairs_meet() -> None:
+    method = NoLoCo()
+    team = build_team(method, [[Rank(rank)] for rank in range(5)], Layout(()))
+    met = {frozenset((me.rank, method.peer(me, number))) for me in team for number in range(60)}
+    assert {frozenset(pair) for pair in combinations(range(5), 2)} <= met
+
+
+@given(seed=SEEDS, workers=st.integers(2, 5), period=PERIODS, steps=STEPS)
+def test_a_round_has_one_message_to_the_peer_and_one_back(seed: int, workers: int, period: int, steps: int) -> None:
+    run = run_of(NoLoCo(period=period), workers, steps, seed, ExactBowl())
+    sent = [(e.move.rank, e.op.to) for e in run.log if isinstance(e.op, Send)]
+    asked = [(e.op.source, e.move.rank) for e in run.log if isinstance(e.op, Receive)]
+    assert len(sent) == steps // period * (workers - workers % 2)
+    assert sorted(sent) == sorted(asked)
+
+
+@given(
+    seed=SEEDS, workers=st.integers(2, 5), period=PERIODS, steps=STEPS, momentum=SHARES, rate=SHARES,
+    pull=st.fractions(0, 2, max_denominator=8),
+)  # fmt: skip
+def test_without_gradients_the_mean_is_kept(
+    seed: int, workers: int, period: int, steps: int, momentum: Any, rate: Any, pull: Any
+) -> None:
+    """Exactly, from different places, for any numbers, also of an odd number of workers."""
+    method = NoLoCoApart(
+        inner="sgd", learning_rate=NOTHING, period=period, outer_learning_rate=rate, outer_momentum=momentum, pull=pull
+    )
+    run = run_of(method, workers, steps, seed, ExactBowl())
+    start = [method.begin(me, run.job.learner.initial()).weights.vector for me in run.job.team]
+    assert (ends(run).sum(axis=0) == np.sum(start, axis=0)).all()
+
+
+def test_the_outer_step_is_the_stated_rule() -> None:
+    """Two rounds of four workers, from the messages that they sent, exactly."""
+    rate, momentum, pull = Fraction(7, 10), Fraction(1, 2), Fraction(9, 10)
+    options: dict[str, Any] = {"outer_learning_rate": rate, "outer_momentum": momentum, "pull": pull}
+    method = NoLoCoApart(inner="sgd", learning_rate=TENTH, period=2, **options)
+    run = run_of(method, 4, 4, 5)
+    rounds: dict[int, list[Any]] = {rank: [] for rank in range(4)}
+    for entry in run.log:
+        if isinstance(entry.op, Send):
+            rounds[int(entry.move.rank)].append(entry.op.value)
+    velocity: dict[int, Any] = dict.fromkeys(range(4), 0 * run.job.learner.initial())
+    for number in range(2):
+        for me in run.job.team:
+            rank, peer = int(me.rank), int(method.peer(me, number))  # type: ignore[arg-type]
+            own, other = rounds[rank][number], rounds[peer][number]
+            change, middle = (own.change + other.change) * HALF, (own.start + other.start) * HALF
+            velocity[rank] = momentum * velocity[rank] - rate * change - pull * (own.start - middle)
+            after = own.start + velocity[rank]
+            found = rounds[rank][1].start if number == 0 else ends(run)[rank]
+            assert (found == after).all()
+
+
+def test_runs_without_learning_carry_only_sizes() -> None:
+    method, x = NoLoCo(), Null(8)
+    team = build_team(method, [[Rank(0)], [Rank(1)]], Layout(()))
+    state = method.begin(team[0], x)
+    assert method.after_pair(state, RoundChange(x, x)) == (x, x)
+
+
+# --- asynchronous DiLoCo ----------------------------------------------------------------------------------------------
+
+
+BOTH = st.booleans()
+CREW, LOCAL_STEPS, ROUNDS, COUNTS = st.integers(1, 3), st.integers(1, 4), st.integers(0, 6), st.integers(1, 4)
+KINDS = st.sampled_from(["delayed-nesterov", "nesterov", "heavy-ball", "sgd"])
+TENTH, R, M = Fraction(1, 10), Fraction(7, 10), Fraction(9, 10)
+EXACTLY: dict[str, Any] = {"inner": "sgd", "learning_rate": TENTH, "outer_learning_rate": R, "outer_momentum": M}
+EXACTLY |= {"c": Fraction(0), "dylu": False}
+
+
+def ran(choose: Chooser, workers: int, steps: int, **given_: Any) -> AnyOrder:
+    run = AnyOrder(job_of(AsyncDiLoCo(**EXACTLY | given_), workers, steps=steps, learner=UnlikeBowl()))
+    run.run(choose)
+    return run
+
+
+def timed(method: Any, times: Sequence[float], steps: int, learner: Any = None) -> Trace:
+    """A run in virtual time in which each worker has a fixed time for a step and messages take 0.1 s."""
+    timing = FixedTiming(compute=lambda rank, _: times[rank])
+    job = job_of(method, len(times), steps=steps, **({} if learner is None else {"learner": learner}))
+    return simulate_job(job, timing, fixed_costs(message_s=0.1), Schedule(1))
+
+
+def pushes_of(run: AnyOrder) -> list[tuple[Rank, PseudoGradient]]:
+    sent = [(entry.move.rank, entry.op.value) for entry in run.log if isinstance(entry.op, Send)]
+    return [(rank, value) for rank, value in sent if isinstance(value, PseudoGradient)]
+
+
+def reference(kind: str, changes: Sequence[Any], count: int, c: Fraction) -> list[Any]:
+    """The weights after each arrival, from the formulas of the paper and all pseudo-gradients so far."""
+    x, velocity, found = UnlikeBowl().initial(), fractions([0, 0]), []
+    for number, change in enumerate(changes, 1):
+        if kind == "sgd":
+            x = x - R * change
+        elif kind == "heavy-ball":
+            velocity = M * velocity + change
+            x = x - R * velocity
+        elif kind == "nesterov":
+            velocity = M * velocity + change
+            x = x - R * (change + M * velocity)
+        elif number % count == 0:
+            velocity = M * velocity + sum(changes[number - count : number]) / Fraction(count)
+            x = x - R * ((1 - c * count + c) * M * velocity + change / Fraction(count))
+        else:
+            x = x - R * (c * M * velocity + change / Fraction(count))
+        found.append(x)
+    return found
+
+
+@given(data=st.data(), workers=CREW, steps=ROUNDS, period=LOCAL_STEPS, kind=KINDS, count=COUNTS, part=st.integers(0, 3))
+def test_the_server_follows_the_formula(
+    data: st.DataObject, workers: int, steps: int, period: int, kind: str, count: int, part: int
+) -> None:
+    """Exactly, in every order: each update is that of one round, whose pseudo-gradient is x' − x_i."""
+    c = Fraction(part, 3 * count)
+    options = {"buffer_size": count, "c": c} if kind == "delayed-nesterov" else {}
+    run = ran(drawn(data), workers, steps, period=period, outer=kind, **options)
+    sent = {(push.origins[0].rank, push.origins[0].step): push.vector for _, push in pushes_of(run)}
+    updates = applied(run, Rank(workers))
+    changes = [sent[update.inputs[0].rank, update.inputs[0].step] for update in updates]
+    for update, expected in zip(updates, reference(kind, changes, count, c), strict=True):
+        assert (update.weights.vector == expected).all()
+        assert len(update.inputs) == period and len({one.rank for one in update.inputs}) == 1
+
+
+@given(data=st.data(), workers=CREW, steps=ROUNDS, period=LOCAL_STEPS)
+def test_a_pseudo_gradient_is_what_a_round_has_changed(
+    data: st.DataObject, workers: int, steps: int, period: int
+) -> None:
+    """The start of a round is the server's last answer, and its end is reached by the inner optimizer's steps."""
+    run = ran(drawn(data), workers, steps, period=period)
+    for rank in range(workers):
+        start: Any = UnlikeBowl().initial()
+        for entry in run.log:
+            if isinstance(entry.op, Send) and isinstance(entry.op.value, RoundStart) and entry.op.to == rank:
+                start = entry.op.value.weights.vector
+            if entry.move.rank != rank or not isinstance(entry.op, Send):
+                continue
+            held, push = start, entry.op.value
+            assert isinstance(push, PseudoGradient)
+            for origin in push.origins:
+                samples = run.job.samples(run.job.team[rank], origin.step)
+                gradient, _ = UnlikeBowl().gradient(held, UnlikeBowl().load(samples))
+                held = held - TENTH * gradient
+            assert (push.vector == start - held).all()
+
+
+def test_vectors_without_numbers() -> None:
+    for kind in ("delayed-nesterov", "nesterov", "heavy-ball", "sgd"):
+        outer: Any = OuterOptimizer(kind, 0.7, 0.9, 2, 0.5)
+        x, memory = Null(count=10), outer.init(Null(count=10))
+        for _ in range(3):
+            x, memory = outer.update(x, Null(count=10), memory)
+        assert x == Null(count=10)
+
+
+UNIT: Any = Fraction(1)
+
+
+@given(period=st.integers(1, 50), speeds=st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_slow_workers_take_proportionally_fewer_steps(period: int, speeds: list[int]) -> None:
+    """H_i = ⌊v_i H / v_max⌋ from the first round on, and at least 1."""
+    method = AsyncDiLoCo(period=period, speeds=tuple(map(float, speeds)))
+    run = AnyOrder(job_of(method, len(speeds), steps=4))
+    run.run(Shuffled(period))
+    for rank, push in pushes_of(run):
+        assert len(push.origins) == max(1, floor(Fraction(speeds[rank] * period, max(speeds))))
+        assert push.seconds == 0
+
+
+def test_measured_speeds_make_rounds_take_the_same_time() -> None:
+    """Workers of 1, 2 and 3 s a step: after their first rounds of 12 steps they take 12, 6 and 4."""
+    trace = timed(AsyncDiLoCo(period=12), (1.0, 2.0, 3.0), 40)
+    sizes: dict[int, list[int]] = {rank: [] for rank in range(3)}
+    for version in sorted({row.version_applied for row in trace.updates}):
+        rows = [row for row in trace.updates if row.version_applied == version]
+        sizes[rows[0].rank].append(len(rows))
+    assert sizes[0] == [12] * len(sizes[0])
+    assert sizes[1] == [12] + [6] * (len(sizes[1]) - 1)
+    assert sizes[2] == [12] + [4] * (len(sizes[2]) - 1)
+    lengths = [len(one) for one in sizes.values()]
+    assert min(lengths) >= 11 and max(lengths) - min(lengths) <= 3  # the first rounds are 1, 2 and 3 rounds long
+
+
+@given(seed=st.integers(0, 99), workers=CREW, period=LOCAL_STEPS)
+def test_no_round_is_longer_than_h(seed: int, workers: int, period: int) -> None:
+    run = AnyOrder(job_of(AsyncDiLoCo(period=period), workers, steps=8))
+    run.run(Shuffled(seed))
+    assert all(1 <= len(push.origins) <= period for _, push in pushes_of(run))
+    asked: list[Any] = [entry.op.state for entry in run.log if isinstance(entry.op, NextStep)]
+    rounds = [state for state in asked if isinstance(state, RoundState)]
+    assert rounds and all(len(state.origins) < state.steps and not state.waits for state in rounds)
+
+
+def test_the_fastest_is_the_fastest_of_the_living() -> None:
+    living = [Rank(1), Rank(2)]
+    given_, measured = AsyncDiLoCo(period=8, speeds=(8.0, 4.0, 2.0)), AsyncDiLoCo(period=8)
+    assert [given_.round_steps(Rank(rank), (), [Rank(0), *living]) for rank in range(3)] == [8, 4, 2]
+    assert [given_.round_steps(rank, (), living) for rank in living] == [8, 4]
+    assert [measured.round_steps(rank, (0.1, 0.2, 0.4), living) for rank in living] == [8, 4]
+    assert measured.round_steps(Rank(2), (None, 0.5, None), living) == 8  # not measured yet
+    assert AsyncDiLoCo(period=8, dylu=False).round_steps(Rank(2), (0.1, 0.2, 0.4), living) == 8
+
+
+@given(period=st.integers(1, 1000), whole=st.floats(1e-9, 1e9), parts=st.lists(st.floats(0, 1), min_size=2, max_size=4))
+def test_steps_grow_with_the_speed(period: int, whole: float, parts: list[float]) -> None:
+    found = [local_steps(period, part * whole, whole) for part in sorted(parts)]
+    assert all(one <= other for one, other in pairwise(found)) and found[0] >= 1 and found[-1] <= period
+    assert local_steps(period, whole, whole) == period
+
+
+def test_a_mean_of_measurements() -> None:
+    method, push = AsyncDiLoCo(smoothing=0.25), PseudoGradient(None, (None,) * 4, asks=True, seconds=8.0)  # type: ignore[arg-type]
+    assert method.measured((None, 1.0), Rank(0), push) == (2.0, 1.0)
+    assert method.measured((None, 1.0), Rank(1), push) == (None, 1.25)
+    timeless = PseudoGradient(None, (None,) * 4, asks=True)  # type: ignore[arg-type]
+    assert method.measured((None, 1.0), Rank(0), timeless) == (None, 1.0)
+
+
+def test_no_bound_of_staleness_exists() -> None:
+    """While a worker takes 50 times as long, the others apply any number of rounds; DyLU does not help in round 1."""
+    most = [max(row.staleness for row in timed(AsyncDiLoCo(period=1), (1.0, slow), 200).updates) for slow in (9, 90)]
+    assert most[0] >= 7 and most[1] >= 70
