@@ -1,27 +1,31 @@
 """Draws a cluster graph: vertices at the places given by the builder, links coloured by kind, fast links broad.
 
 A composed graph is drawn as its parts: the network with one mark for each node, and beside it one node. Graphs that are
-too large to be legible are rejected.
+too large to be legible are rejected. All names of a row of vertices stand on one side of their marks, that where
+the fewest lines, marks and names cross them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import replacing
 from paceline.records.figures import significant
-from paceline.reports.labels import LETTER, Named, points_of, sides
 from paceline.reports.palette import FAINT, INK, PALETTE
 from paceline.topologies.graphs.graph import Connection, Description, Graph, Kind, Place, Vertex
 from paceline.topologies.graphs.links import LinkModel
@@ -47,6 +51,15 @@ SHAPES: dict[Kind, tuple[str, str, float]] = {
 COLOURS = (PALETTE[1], PALETTE[2], PALETTE[5], PALETTE[4], PALETTE[7], PALETTE[3], PALETTE[0])
 BOX = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"}
 """background of counts, which are drawn on a line"""
+
+Side = tuple[int, int]
+NAME_SIDES: tuple[Side, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (1, 1), (-1, -1), (-1, 1))
+"""right or left, and above or below: below first"""
+LETTER, HEIGHT, GAP = 4.0, 8.0, 2.5  # points
+"""width of a character of a name, height of a line, and distance between a mark and its name"""
+SAMPLES = 40
+"""number of points of a line that are tested for being inside a name"""
+Points = NDArray[np.float64]
 
 HALO = [withStroke(linewidth=2.0, foreground="white")]
 """margin around names, so that lines do not touch them"""
@@ -277,3 +290,72 @@ def _legend(figure: Figure, parts: Sequence[Graph], colours: dict[str, str], col
         handles=[*marks, *lines], loc="outside lower left", ncols=columns, fontsize=8, frameon=False, labelcolor=INK,
         edgecolor=FAINT, borderaxespad=0.45, borderpad=0.0,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A mark with a name beside it."""
+
+    row: tuple[Any, ...]
+    """the row; marks of one row have their names on one side"""
+    at: Place
+    size: float
+    text: str
+
+    def box(self, side: Side) -> tuple[float, float, float, float]:
+        """Returns left, right, low and high of the name."""
+        (x, y), (across, up) = self.at, side
+        away, wide = self.size / 2 + GAP, LETTER * len(self.text)
+        middle_x = x + across * (away + wide / 2 if not up else self.size / 4 + wide / 2)
+        middle_y = y + up * (away + HEIGHT / 2)
+        return middle_x - wide / 2, middle_x + wide / 2, middle_y - HEIGHT / 2, middle_y + HEIGHT / 2
+
+
+def sides(named: Sequence[Named], marks: Iterable[tuple[Place, float]], lines: Points) -> dict[tuple[Any, ...], Side]:
+    """Returns the side of each row on which its names are crossed least.
+
+    Args:
+        named: the marks that have names.
+        marks: the place and the size of every mark.
+        lines: points of all lines, shape (n, 2).
+
+    >>> marks = [Named("row", (0.0, 0.0), 10.0, "gpu"), Named("row", (90.0, 0.0), 10.0, "gpu")]
+    >>> sides(marks, [], np.array([[0.0, -11.0]]))
+    {'row': (0, 1)}
+    """
+    rows: dict[tuple[Any, ...], list[Named]] = {}
+    for label in named:
+        rows.setdefault(label.row, []).append(label)
+    taken = [(x - size / 2, x + size / 2, y - size / 2, y + size / 2) for (x, y), size in marks]
+    chosen = {}
+    for row, members in rows.items():
+        costs = [sum(_crossed(member.box(side), taken, lines) for member in members) for side in NAME_SIDES]
+        chosen[row] = NAME_SIDES[int(np.argmin(costs))]
+        taken += [member.box(chosen[row]) for member in members]
+    return chosen
+
+
+def _crossed(box: tuple[float, float, float, float], taken: Sequence[tuple[float, ...]], lines: Points) -> float:
+    """Returns how much is in a box: points of lines, and marks and names, which count more."""
+    left, right, low, high = box
+    x, y = lines[:, 0], lines[:, 1]
+    inside = np.count_nonzero((x > left - 1) & (x < right + 1) & (y > low) & (y < high))
+    others = np.array(taken).reshape(-1, 4)
+    apart = (others[:, 1] <= left) | (others[:, 0] >= right) | (others[:, 3] <= low) | (others[:, 2] >= high)
+    return float(inside + 1000 * np.count_nonzero(~apart))
+
+
+def points_of(connections: Iterable[Connection], places: Mapping[str, Place], unit: float) -> Points:
+    """Returns points along every connection as drawn: a quadratic curve whose middle is displaced by the bend."""
+    part = np.linspace(0.0, 1.0, SAMPLES)[:, None]
+    crossed = [np.empty((0, 2))]
+    for connection in connections:
+        first, last = (np.array(places[end]) for end in connection.ends)
+        along = last - first
+        control = (first + last) / 2 + (connection.bend or 0.0) * np.array([along[1], -along[0]])
+        curve = (1 - part) ** 2 * first + 2 * part * (1 - part) * control + part**2 * last
+        if connection.bend is None:  # only its two ends, pointing away from each other
+            away = 0.55 * part * along / np.hypot(*along)
+            curve = np.concatenate([first - away, last + away])
+        crossed.append(curve * unit)
+    return np.concatenate(crossed)
