@@ -1,7 +1,5 @@
 """All commands, and how their errors are printed.
 
-Rules of this file:
-
 * A command is in the file of its name, or of what it is about: its options, and what it calls. What is slow to import
   is imported when the command runs, so that ``--help`` does not import torch.
 * Exit status: 0 done, 1 the run failed, 2 the input was wrong, 130 interrupted. Only `Guarded` sets it. An error that

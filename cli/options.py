@@ -1,7 +1,5 @@
 """Options of several commands, their completion by the shell, and the hints on options that a command does not have.
 
-Rules of this file:
-
 * An option of several commands is described once. Options that belong together are the fields of a frozen dataclass,
   `ScenarioOptions` here and `Output` in `output`; a command takes the group as one value, all of it or `Only` a part.
 """

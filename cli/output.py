@@ -1,6 +1,6 @@
 """The output of a command: figures on standard output, everything else on standard error.
 
-Rules of this file: with ``--json`` exactly one JSON document is written to standard output, with ``--csv`` one table;
+With ``--json`` exactly one JSON document is written to standard output, with ``--csv`` one table;
 colours and progress bars appear only on terminals.
 """
 

@@ -1,7 +1,5 @@
 """Progress of a long command: bars on a terminal, otherwise lines now and then; and the time that is left.
 
-Rules of this file:
-
 * Everything is drawn when progress is reported, besides rich's own refreshing of bars on a terminal.
 * Runs are made one after the other and have equal weights in the fraction of a stage, so the fraction says which run
   is in progress.

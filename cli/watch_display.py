@@ -1,7 +1,5 @@
 """Shows predicted and measured progress of real runs: a live table on a terminal, otherwise lines at a bounded rate.
 
-Rules of this file:
-
 * Everything is written to standard error.
 * The launcher forks the ranks, so it runs no thread: the table is drawn again when the run reports its progress.
 * Processes that a launcher has started print lines also on terminals, because one of them is the rank that would have

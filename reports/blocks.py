@@ -1,8 +1,6 @@
 """Answers of commands, as values: an answer is a tuple of blocks, which renderers turn into text, HTML and pictures;
 the JSON document of an answer is its `data`.
 
-Rules of this file:
-
 * A command chooses figures and rows. It formats no number: a cell holds a value, and its column holds the unit.
 * A chart is described once, by its axes and series; the report and picture files draw the same description.
 * This file imports nothing that takes time to import.

@@ -1,9 +1,7 @@
 """Prints extrapolations from simulated runs: a table, marked as extrapolated in its header, and all assumptions.
 
-Rules of this file:
-
-* Throughput and statistical efficiency are shown side by side, so that a reader sees the factors of a time.
-* If one seed's evidence did not reach the target, it is "not reached", since a mean over the others would be biased.
+Throughput and statistical efficiency are shown side by side, so that a reader sees the factors of a time. If one seed's
+evidence did not reach the target, it is "not reached", since a mean over the others would be biased.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Where everything of a plot is drawn: positions, ticks, colours and places of bars, for every renderer of charts.
 
-Rules of this file:
-
 * All positions are numbers. A category is its number; on the axis of nines, a share is minus the logarithm of what is
   missing to 1. Ticks say which value is at a position.
 * Bars of several series at one position stand beside each other, centred on it, whatever series have no bar there.

@@ -1,9 +1,7 @@
 """Where everything of a report comes from: terms, the scenario with the sources of its presets, and versions.
 
-Rules of this file:
-
-* The cluster is built as a run builds it, because the scenario names only what its user has chosen: the links of a
-  named system, for example, are not in it.
+The cluster is built as a run builds it, because the scenario names only what its user has chosen: the links of a named
+system, for example, are not in it.
 """
 
 from __future__ import annotations

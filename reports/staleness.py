@@ -1,10 +1,7 @@
 """Staleness of stored runs, in tables and charts: every notion that applies, by rank, by layer, over time, its effects.
 
-Rules of this file:
-
-* Everything is computed from the stored run, so simulated and measured runs are treated the same. If records were
-  sampled, courses over time, ages, and gradients between evaluations are estimated from the updates that were kept.
-* The JSON answer has everything; only the requested tables are printed.
+Everything is computed from the stored run, so simulated and measured runs are treated the same. If records were sampled,
+courses over time, ages, and gradients between evaluations are estimated from the updates that were kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Renders blocks as text for a terminal, a log or the `repr` of a result.
 
-Rules of this file:
-
 * No digit, column or name is cut. Columns that do not fit the width continue in a second table, in which the columns
   that identify a row are repeated; long names and sentences continue on the next line.
 * Charts and timelines need a report, so they are not printed; pictures only if they have a text.

@@ -3,8 +3,6 @@
 A row is a rank, or a lane of a rank with several lanes (a lane is a stream of operations that runs beside the others).
 The page draws single operations where they are known and few enough, and otherwise the bins.
 
-Rules of this file:
-
 * A report stays under 10 MB: curves and timelines are limited, and words say what was left out.
 * Curves keep evenly spaced points, the first and the last included. Ranks are thinned in the same way.
 * Timelines keep all spans of three stretches of time (start, middle, end), and shares of time in bins for the rest, so

@@ -1,7 +1,5 @@
 """Predicts every algorithm of a scenario and measures it: on this machine, on joined hosts, or in stored runs.
 
-Rules of this file:
-
 * The prediction is made before the measurement and uses only the machine: if the real messages stay on this machine,
   the simulated network is this machine's, from a probe at the start; if they cross an emulated network, it is that
   network with the costs that this machine adds.

@@ -1,7 +1,5 @@
 """Errors of predictions: pure functions of summaries.
 
-Rules of this file:
-
 * Errors have the structure of a summary, with the error of each figure in its place.
 * The error of a figure is (simulated − measured) / measured: 0 if both are 0, None if either is missing. The error of
   an accuracy is the difference, since it is a fraction. Distributions are compared by total variation.

@@ -1,7 +1,5 @@
 """Which algorithm reaches a target first: the target, unfinished runs, ties, and what the seeds distinguish.
 
-Rules of this file:
-
 * A run that ended before the longest period of its method had passed once does not contain the method's rarest
   operation, such as the average of all workers in hbs-sgd, so it is faster than the method. Its figures are shown with
   a mark, but no sentence compares them with others.

@@ -1,10 +1,6 @@
 """Tables of runs and of comparisons.
 
-Rules of this file:
-
-* Without learning, the table of runs shows throughput and shares of time instead of the target and the accuracy.
-* "Without messages" and "without spread" are the errors of predictions that leave these out, "α–β model" that of
-  `alpha_beta`.
+Without learning, the table of runs shows throughput and shares of time instead of the target and the accuracy.
 """
 
 from __future__ import annotations

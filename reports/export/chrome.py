@@ -1,7 +1,5 @@
 """Traces of stored runs in Chrome's JSON format, which https://ui.perfetto.dev and chrome://tracing open.
 
-Rules of this file:
-
 * A process is a rank and a thread a lane. The first process holds the applications of gradients and the counters of
   the whole run.
 * Times of a timeline are whole nanoseconds; those of the file are microseconds with three decimals, the format's unit.

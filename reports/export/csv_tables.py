@@ -1,7 +1,6 @@
 """The tables of a stored run as CSV files, with a page that gives the meaning and the unit of each column.
 
-Rules of this file: a missing value is an empty cell, numbers have all their digits, and empty tables have no file. A
-test compares `MEANINGS` with the tables that runs have.
+A missing value is an empty cell, numbers have all their digits, and empty tables have no file.
 """
 
 from __future__ import annotations

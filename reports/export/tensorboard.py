@@ -1,7 +1,5 @@
 """TensorBoard event files: of real runs, written while they run, and of stored runs, simulated or measured.
 
-Rules of this file:
-
 * During a run the events are in a separate folder in ``--out``, named ``…-live-<n>``; after it they are in
   ``tensorboard/`` of the run's folder, and the live folder is removed. TensorBoard on ``--out`` shows both.
 * The live values are those of the progress display: means since the previous point, every `EVERY_S`. Evaluations of

@@ -1,7 +1,5 @@
 """Where the order of two algorithms changes along an axis, with the interval of the place over seeds.
 
-Rules of this file:
-
 * Two algorithms are compared by their means over seeds at each value of the axis, where both have the figure for all
   seeds and at least one period of the method has passed. The place is where the ratio of the means is 1, interpolated
   between two neighbouring values, on a logarithmic axis if the values are spaced by factors.

@@ -1,7 +1,5 @@
 """Distributes independent tasks to processes of this machine or of a Dask cluster; a task that fails affects no other.
 
-Rules of this file:
-
 * A worker process runs one task after another and keeps no state. If a worker dies, its task fails, and another worker
   replaces it.
 * No worker outlives its parent: the parent ends the workers when it exits, and each worker also detects the parent's

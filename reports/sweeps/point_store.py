@@ -1,7 +1,5 @@
 """Stored results of points: a point is identified by the content of its scenario, not by its place in a sweep.
 
-Rules of this file:
-
 * The key of a point is a checksum of its resolved scenario, algorithm and seed, of the files that the scenario refers
   to, and of the version of the model. Whatever changes the result changes the key, so a stored result is never stale.
 * The version of the model is that of Python, the package and its numerical libraries, with a checksum of the

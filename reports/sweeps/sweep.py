@@ -1,7 +1,5 @@
 """Sweeps: simulates a scenario at every point of a grid, for every algorithm and seed.
 
-Rules of this file:
-
 * Each run is a separate task: a worker process receives its scenario and returns its summary, and nothing else stays in
   memory. The answer is in the order of the grid, whatever the number of processes and wherever they are.
 * A failed run is reported with its values, and the other runs are kept.

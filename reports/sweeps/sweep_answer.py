@@ -1,7 +1,5 @@
 """The answer of a sweep: the table of means over seeds, conclusions, a chart of each figure, and all runs.
 
-Rules of this file:
-
 * Charts are drawn against the number of workers if it varies, with the ideal beside speed-up and efficiency, and
   otherwise against the first varied path. Lines are means over seeds; the band around them is from the minimum to the
   maximum.

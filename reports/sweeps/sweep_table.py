@@ -1,7 +1,5 @@
 """The table of a sweep: a row per point, algorithm and seed, with its figures and those relative to other rows.
 
-Rules of this file:
-
 * Columns: varied paths, `KEYS`, the figures of a summary, those of messages and of the busiest link, ``records`` (which
   were kept), the intervals of predictions, `DERIVED`, the figures of `COSTS` that are known, ``record`` if records are
   stored, and ``error``. A figure that a run does not have is missing.

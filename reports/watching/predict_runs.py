@@ -1,7 +1,5 @@
 """Predicts the runs of a scenario before they are watched, with costs that need no measurement at that moment.
 
-Rules of this file:
-
 * With a calibrated machine, its costs are used. In paced runs the device times of the scenario replace its gradients.
 * Without one, the scenario's devices and links are used, as by `paceline simulate`. Nothing is probed, because a probe
   takes half a minute to several minutes.

@@ -1,7 +1,5 @@
 """Predicted against measured progress of a real run while it runs: `paceline train --watch`.
 
-Rules of this file:
-
 * Progress is q, the number of gradients of all workers. T(q) is when the predicted run has computed as many.
 * The speed is measured over the last half of the run: ratio = (t − t½) / (T(q) − T(q½)), where q½ gradients had been
   computed at t½ ≤ t / 2. It follows a change of speed, and averages over more and more steps.
