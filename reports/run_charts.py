@@ -1,7 +1,7 @@
 """Charts of runs: what was learned, where the time goes, rates during the run, and what links carried.
 
-A method has its own colour. Beside measured runs, simulated ones are dashed lines on broad measured ones. Accuracies and
-losses are means over as many evaluations as the time to the target is determined on.
+A method has its own colour. Beside measured runs, simulated ones are dashed lines on broad measured ones. Accuracies
+and losses are means over as many evaluations as the time to the target is determined on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Staleness of stored runs, in tables and charts: every notion that applies, by rank, by layer, over time, its effects.
 
-Everything is computed from the stored run, so simulated and measured runs are treated the same. If records were sampled,
-courses over time, ages, and gradients between evaluations are estimated from the updates that were kept.
+Everything is computed from the stored run, so simulated and measured runs are treated the same. If records were
+sampled, courses over time, ages, and gradients between evaluations are estimated from the updates that were kept.
 """
 
 from __future__ import annotations
