@@ -24,7 +24,7 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WIDTH = "110"
 """columns of the terminal in which the output of the page was written"""
 PROGRAMS = {"paceline": ["-m", "paceline"], "pytest": ["-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider"]}
-SHORTER = ["--schedules", str(cases(200, 1000))]
+SHORTER = ["--schedules", str(cases(60, 1000))]
 """for the last search, whose page shows no number of schedules"""
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="needs the repository")
 
