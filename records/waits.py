@@ -81,7 +81,7 @@ def _sources(spans: Sequence[Span], trace: Trace) -> dict[int, int]:
 
 
 def _matched(received: Mapping[int, Sequence[int]], heard: Iterable[tuple[int, int | None]]) -> dict[int, int]:
-    """Returns the source of each receive, for ranks with as many receives as sources; both are in the order of their ends."""
+    """Returns the source of each receive, for ranks with as many receives as sources; both in the order of ends."""
     sources: dict[int, list[int]] = defaultdict(list)
     for rank, source in heard:
         if source is not None:

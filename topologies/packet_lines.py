@@ -104,14 +104,14 @@ def lines_of(cluster: ClusterModel, ranks: Sequence[Rank], rule: Rule = "auto", 
         rule: the routing rule.
         time_dilation: the factor of time.
 
-    >>> from paceline.topologies import LINKS, Device
+    >>> from paceline.topologies import LINKS, DeviceModel
     >>> from paceline.topologies.cluster import on_a_star
-    >>> device = Device(name="d", overhead_s=0.0, per_sample_s=0.001)
+    >>> device = DeviceModel(name="d", overhead_s=0.0, per_sample_s=0.001)
     >>> cluster = on_a_star([(device, 2), (device, 1)], link=LINKS["eth-1g"], local=LINKS["shared-memory"])
-    >>> found = lines_of(cluster, [Rank(0), Rank(1), Rank(2)], time_dilation=2)
-    >>> found.hosts, found.lines[0]
+    >>> lines = lines_of(cluster, [Rank(0), Rank(1), Rank(2)], time_dilation=2)
+    >>> lines.hosts, lines.lines[0]
     (('host0', 'host1'), PacketLine(name='host0>switch', bytes_per_s=55000000.0, latency_s=4e-05))
-    >>> found.routes[1, 0]
+    >>> lines.routes[1, 0]
     (2, 3)
     """
     vertices = {rank: cluster.vertex_of(rank) for rank in ranks}

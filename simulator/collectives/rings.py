@@ -146,8 +146,8 @@ class RingLayout:
     ) -> tuple[tuple[int, ...], Amounts]:
         """Returns a ring through these cycles, cut where the hops between nodes are cheapest, and the loads with it.
 
-        The loads of a port are the rings that use it on their way between nodes. Of equally cheap positions that with the
-        fewest cuts so far is taken."""
+        The loads of a port are the rings that use it on their way between nodes. Of equally cheap positions, that with
+        the fewest cuts so far is taken."""
         if len(cycles) == 1:
             return cycles[0], loads
         sizes = np.array([len(cycle) for cycle in cycles])

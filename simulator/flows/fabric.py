@@ -183,8 +183,8 @@ class GraphFabric:
         buffers: the ranks whose messages pass host memory; None: no rank's.
 
     >>> from paceline.topologies.cluster import on_a_star
-    >>> from paceline.topologies import LINKS, Device
-    >>> device = Device(name="d", overhead_s=0.0, per_sample_s=0.001)
+    >>> from paceline.topologies import LINKS, DeviceModel
+    >>> device = DeviceModel(name="d", overhead_s=0.0, per_sample_s=0.001)
     >>> fabric = GraphFabric(on_a_star([(device, 2), (device, 2)], link=LINKS["eth-10g"], local=LINKS["shared-memory"]))
     >>> fabric.path(Rank(0), Rank(2), 1000).ports, fabric.path(Rank(0), Rank(1), 1000).ports
     (('host0>switch', 'switch>host1'), ('out of rank 0', 'into rank 1'))
@@ -365,7 +365,8 @@ class GraphFabric:
     def _by_cards(self, here: str, there: str, stops: Stops, cards: Stops) -> tuple[Connection, ...]:
         """Returns the hops of a message by way of host memory and of the cards of its two ends.
 
-        A card that would make the way longer is not used: one whose cable is broken, or that leads to another network."""
+        A card that would make the way longer is not used: its cable is broken, or it leads to another network.
+        """
 
         def by_way_of(out: str | None, into: str | None) -> tuple[Connection, ...]:
             ways = [here, *(stop for stop in (stops[0], out, into, stops[1]) if stop not in (None, here, there)), there]

@@ -42,8 +42,8 @@ class Intervals:
 class Speed:
     """One worker's speed over time: 1 / (product of the factors of the slowdowns that apply).
 
-    >>> from paceline.topologies.faults.worker_faults import Place
-    >>> twice_as_long = given(SlowdownModel(place=Place(), factor=2.0, at_s=10.0, lasts_s=4.0))
+    >>> from paceline.topologies.faults.worker_faults import FaultPlace
+    >>> twice_as_long = given(SlowdownModel(place=FaultPlace(), factor=2.0, at_s=10.0, lasts_s=4.0))
     >>> speed = Speed((twice_as_long,))
     >>> speed.end_s(9.0, 2.0), speed.end_s(9.0, 4.0)  # 1 s at full speed, then half; the slow 4 s do 2 s of work
     (12.0, 15.0)

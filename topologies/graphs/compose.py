@@ -102,7 +102,7 @@ def _inside(vertex: Vertex, host: str, planes: Mapping[str, str]) -> Vertex:
 
 
 def _dealt(connection: Connection, nics: Mapping[str, tuple[str, ...]], used: dict[str, int]) -> list[Connection]:
-    """Returns the cables of a connection, each from NIC to switch or from NIC to NIC; counts those of each host in `used`."""
+    """Returns the cables of a connection, each from a NIC to a switch or a NIC; counts each host's in `used`."""
     ends = [end for end in connection.ends if end in nics]
     ways = min(max((len(nics[end]) for end in ends), default=1), connection.count)
     dealt = []
