@@ -95,7 +95,11 @@ def stored_comparison(document: Mapping[str, Any]) -> ComparisonResult:
     keys = ("name", "simulated", "measured", "error", "wrong_models")
     lines = tuple(ComparedLine(**{key: line[key] for key in keys}) for line in document["algorithms"])
     return ComparisonResult(
-        scenario=document["scenario"], predicts=document["predicts"], lines=lines, other_load=document["other_load"]
+        scenario=document["scenario"],
+        predicts=document["predicts"],
+        lines=lines,
+        other_load=document["other_load"],
+        transports=document.get("transports", {}),
     )
 
 

@@ -161,16 +161,7 @@ def run_job(launch: Launch) -> Trace:
 def _supervised(
     launch: Launch, folder: Path, places: Placement, placed: Devices, begun_s: float, *, spawned: bool
 ) -> tuple[Trace, PacelineError | None]:
-    """Starts the ranks and waits for them; returns the record, and the failure if there was one.
-
-    Args:
-        launch: the run.
-        folder: what the ranks share.
-        places: the cores of the ranks.
-        placed: their devices.
-        begun_s: when the run began.
-        spawned: whether ranks are spawned, not forked.
-    """
+    """Starts the ranks and waits for them; returns the record, and the failure if there was one."""
     team = launch.job.team
     children: dict[int, Rank] = {}
     try:

@@ -314,6 +314,7 @@ def finish(place: RankEnvironment, interpreter: Interpreter, connections: Connec
     life.info("ended after %d steps, %.3f s from the start", state.step, station.clock.now())
     recorder.add("state", state)
     recorder.add("late", interpreter.device.late_s)
+    recorder.add("transports", interpreter.communication.transports())
     recorder.add("device", (me.rank, station.accelerator.facts()))
     if interpreter.loader.reads is not None:
         recorder.add("reads", interpreter.loader.reads)

@@ -197,6 +197,12 @@ class Communication:
         self.station, self.mail, self._collectives, self._memory = station, mail, collectives, memory
         self._agreement = Agreement(station.board, station.me.rank)
         self._named: dict[tuple[Group, str], tuple[str, str]] = {}
+        self._used: set[str] = set()
+        """the transports over which collectives have been issued"""
+
+    def transports(self) -> dict[str, list[str]]:
+        """Returns the transports of this rank's collectives and messages."""
+        return {"collectives": sorted(self._used), "messages": sorted(self.mail.used)}
 
     def perform(self, thread: Thread, op: Collective) -> Any:
         """Performs a collective and returns its answer."""
@@ -217,6 +223,8 @@ class Communication:
         direct = self._direct(op, thread.stream)
         words += " on GPUs" * direct
         what = f"{words} over {members}"
+        if direct:
+            self._used.add("NCCL")
         station.board.collectives.enter(station.me.rank, op.group.ranks, order, position, words, place)
         station.waiting(thread, f"in {what}", place)
         with self._agreement.failing(op.group, order, position):
@@ -257,6 +265,7 @@ class Communication:
         returning = device.holds(getattr(op, "value", None))
         op = device.out(op) if returning else op
         line = None if self._memory is None else self._memory.line(op.group, stream)
+        self._used.add("gloo" if line is None else "shared memory")
         flying = self._collectives.issue(op, stream) if line is None else line.issue(op, started=started)
         return Returning(flying, device) if returning else flying
 

@@ -40,6 +40,7 @@ Kind = Literal[
     "end",
     "late",
     "device",
+    "transports",
     "warning",
     "error",
 ]

@@ -88,6 +88,7 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     """when messages were sent from other hosts: converts the sender's clock to host 0's"""
     ends, late, weights = [], 0.0, []
     adds = Counter[tuple[Path, str]]()
+    transports: list[Mapping[str, Iterable[str]]] = []
     for me in job.team:
         heard: list[Heard] = []
         clock = clocks.get(me.rank)
@@ -118,6 +119,8 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
                 case "adds":
                     of_node, counted = value
                     adds.update({(folder / of_node, cell): times for cell, times in counted.items()})
+                case "transports":
+                    transports.append(value)
                 case "warning" | "device":
                     trace.notes.setdefault(f"{kind}s", []).append(value)
                 case "late":
@@ -137,19 +140,17 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     if len(ends) == len(job.team):  # a killed rank has not recorded its additions
         trace.lost_updates = lost_updates(adds)
     trace.notes |= {"started_monotonic_s": start_s, "pace_late_s": late}
+    trace.notes["transports"] = {
+        traffic: sorted({name for rank in transports for name in rank[traffic]})
+        for traffic in ("collectives", "messages")
+    }
     return trace
 
 
 def _on_first(
     clock: Alignment | None, entries: Iterable[tuple[Kind, Any]], sent_s: dict[float, float]
 ) -> Iterator[tuple[Kind, Any]]:
-    """Converts the times of a rank's entries to host 0's clock.
-
-    Args:
-        clock: the alignment of the rank's clock; None if it is host 0's.
-        entries: the rank's entries.
-        sent_s: receives the times at which messages were sent, from the rank's clock to host 0's.
-    """
+    """Converts the times of a rank's entries to host 0's clock."""
     for kind, value in entries:
         match value:
             case Span() if clock is not None:

@@ -42,6 +42,8 @@ class RankMail:
 
     def __init__(self, inbox: ThreadedInbox, memory: Mailbox | None, gloo: GlooMail | None, groups: Groups) -> None:
         self.rank, self.inbox = groups.rank, inbox
+        self.used: set[str] = set()
+        """the transports over which messages have been sent"""
         self._memory, self._gloo, self._groups = memory, gloo, groups
 
     def send(self, envelope: Envelope) -> None:
@@ -50,6 +52,7 @@ class RankMail:
         if to == self.rank:
             self.inbox.put(messages.decode(messages.encode(envelope).numpy()))
         elif self._memory is not None and to in self._memory:
+            self.used.add("shared memory")
             try:
                 self._memory.send(envelope)
             except PeerFailed:
@@ -57,6 +60,7 @@ class RankMail:
                     raise
         else:
             assert self._gloo is not None, "a run of one rank has no other rank to send to"
+            self.used.add("gloo")
             self._gloo.send(envelope)
 
     def flush(self) -> None:

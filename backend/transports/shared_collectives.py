@@ -180,14 +180,7 @@ class MemoryChannel:
     def _exchange(
         self, piece: torch.Tensor, form: int, sources: Sequence[int] = (), *, writes: bool = True
     ) -> list[torch.Tensor]:
-        """Performs one turn: writes a piece and returns the other members' pieces, which are valid until the next turn.
-
-        Args:
-            piece: this member's own piece.
-            form: the form of the whole value.
-            sources: the members whose pieces are needed, by their index in the group.
-            writes: whether any member reads this one's piece.
-        """
+        """Performs one turn: writes a piece and returns the other members' pieces, which are valid until the next turn."""
         buffer, slots = self._turn % BUFFERS, self._views(piece.dtype)
         self._await(self._everyone)  # all members have read the previous content of this buffer
         if writes and len(piece):

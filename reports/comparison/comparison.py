@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.records import Run
@@ -67,6 +67,8 @@ class ComparisonResult(Result):
     lines: tuple[ComparedLine, ...]
     other_load: float
     """fraction of all cores that other processes used while the runs were measured, 0 … 1"""
+    transports: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """of the measured collectives and messages: shared memory, gloo, NCCL; empty if the runs do not say it"""
 
     @property
     def target(self) -> float | None:
@@ -102,6 +104,7 @@ class ComparisonResult(Result):
             "predicts": self.predicts,
             "algorithms": [line.document() for line in self.lines],
             "other_load": self.other_load,
+            "transports": {traffic: list(names) for traffic, names in self.transports.items()},
             "calibration": self.calibration,
         }
 
@@ -237,7 +240,23 @@ def assemble(
     if predicts is None:
         emulated = all(line.measured["emulated_network"] for line in lines)
         predicts = "emulated network" if emulated else "this machine"
-    return ComparisonResult(scenario=scenario, predicts=predicts, lines=lines, other_load=other_load)
+    transports = transports_of(measured)
+    return ComparisonResult(
+        scenario=scenario, predicts=predicts, lines=lines, other_load=other_load, transports=transports
+    )
+
+
+def transports_of(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Returns the transports of the collectives and of the messages of measured runs, as far as these say them.
+
+    Args:
+        runs: measured runs.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for traffic, names in run.machine.get("transports", {}).items():
+            found.setdefault(traffic, {}).update(dict.fromkeys(names))
+    return {traffic: sorted(names) for traffic, names in found.items() if names}
 
 
 def _of(name: str, runs: Sequence[Run]) -> list[Run]:

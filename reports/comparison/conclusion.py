@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.records.figures import SECONDS, STEP_TIME, number, written
@@ -35,6 +35,7 @@ def conclusion(comparison: ComparisonResult) -> str:
         _accuracy_of_prediction(comparison),
         say_load(comparison.other_load, "the measured" if comparison.predicts == "calibrated machine" else "this"),
         say_machine(comparison.predicts),
+        say_transports(comparison.transports),
         say_calibration(comparison.calibration),
     )
     return " ".join(sentence for sentence in sentences if sentence)
@@ -56,6 +57,19 @@ def say_machine(predicts: Predicts) -> str:
         "hosts of this run": "the hosts of these runs, which were timed before the runs",
     }[predicts]
     return f"Simulated times are those of {machine}; `paceline simulate` predicts the scenario's own cluster."
+
+
+def say_transports(transports: Mapping[str, Sequence[str]]) -> str:
+    """Returns a sentence about the transports that were measured; "" if they are not known.
+
+    Args:
+        transports: of collectives and of messages.
+
+    >>> say_transports({"collectives": ["shared memory"], "messages": ["gloo", "shared memory"]})
+    'Measured were collectives over shared memory, and messages over gloo and shared memory.'
+    """
+    parts = [f"{traffic} over {listed(names)}" for traffic, names in transports.items() if names]
+    return f"Measured were {', and '.join(parts)}." if parts else ""
 
 
 def _rarely_evaluated(comparison: ComparisonResult) -> str:

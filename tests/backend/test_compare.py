@@ -53,6 +53,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 def test_the_answer_has_every_algorithm_on_both_sides(answered: tuple[Any, Path]) -> None:
     answer, _ = answered
     assert answer["scenario"] == "side-by-side" and answer["predicts"] == "this machine"
+    assert answer["transports"] == {"collectives": ["gloo"], "messages": ["gloo", "shared memory"]}
     assert [line["name"] for line in answer["algorithms"]] == ["sync-sgd", "async-sgd", "easgd"]
     for line in answer["algorithms"]:
         assert (line["simulated"]["kind"], line["measured"]["kind"]) == ("simulated", "measured")

@@ -56,7 +56,7 @@ def printed(found: ComparisonResult, width: int = 80) -> str:
 
 def test_the_answer_has_the_promised_shape() -> None:
     answer = json.loads(json.dumps(comparison().document(), allow_nan=False))
-    assert answer.keys() == {"scenario", "predicts", "algorithms", "other_load", "calibration"}
+    assert answer.keys() == {"scenario", "predicts", "algorithms", "other_load", "transports", "calibration"}
     assert answer["predicts"] == "this machine"
     assert [line["name"] for line in answer["algorithms"]] == ["sync-sgd", "async-sgd"]
     line = answer["algorithms"][0]
