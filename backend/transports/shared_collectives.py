@@ -180,7 +180,7 @@ class MemoryChannel:
     def _exchange(
         self, piece: torch.Tensor, form: int, sources: Sequence[int] = (), *, writes: bool = True
     ) -> list[torch.Tensor]:
-        """Performs one turn: writes a piece and returns the other members' pieces, which are valid until the next turn."""
+        """Performs one turn: writes a piece and returns the others', which are valid until the next turn."""
         buffer, slots = self._turn % BUFFERS, self._views(piece.dtype)
         self._await(self._everyone)  # all members have read the previous content of this buffer
         if writes and len(piece):
