@@ -24,7 +24,12 @@ PACKAGES = modules_by_package()
 
 
 def check(module: str) -> None:
-    assert doctest.testmod(importlib.import_module(module)).failed == 0
+    """Runs the examples; `doctest.testmod` takes 10 ms for every docstring, also for the many that have none."""
+    runner = doctest.DocTestRunner()
+    for docstring in doctest.DocTestFinder().find(importlib.import_module(module)):
+        if docstring.examples:
+            runner.run(docstring)
+    assert runner.failures == 0
 
 
 @pytest.mark.parametrize("package", PACKAGES)
