@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -20,13 +21,16 @@ PACKAGES = ("paceline", "simpy", "torch", "numpy", "scipy", "networkx", "pandas"
 
 def package_versions() -> dict[str, str]:
     """Returns the versions of Python and of the installed packages that figures depend on."""
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    versions = {package: version for package in PACKAGES if (version := _version(package)) is not None}
+    return {"python": platform.python_version(), **versions}
+
+
+@cache  # every run is stored with all versions, each of which is read from a file
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def machine_facts() -> dict[str, Any]:

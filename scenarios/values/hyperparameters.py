@@ -197,6 +197,7 @@ def unwritable(method: type[Method]) -> list[str]:
     return said
 
 
+@cache  # a schema names each method twice, and pydantic takes 15 ms for a method
 def properties(method: type[Method]) -> dict[str, Any]:
     """Returns the JSON Schema of each hyper-parameter."""
     whole = TypeAdapter(method).json_schema()

@@ -29,6 +29,7 @@ stop: {updates: 8}
 evaluate: {every: 2 updates}
 seed: 3
 """
+WRONG_TYPE = SCENARIO.replace("updates: 8", "updates: many")
 
 
 def call(*arguments: str | Path) -> Any:
@@ -84,7 +85,7 @@ def test_an_epoch_of_digits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param(SCENARIO.replace("updates: 8", "updates: many"), ["stop.updates", "'many'"], id="wrong type"),
+        pytest.param(WRONG_TYPE, ["stop.updates", "'many'"], id="wrong type"),
         pytest.param(SCENARIO.replace("seed:", "sed:"), ["sed", "seed"], id="unknown key"),
         pytest.param(SCENARIO.replace("hbs-sgd,", "hbs-sdg,"), ["'hbs-sdg'", "hbs-sgd"], id="unknown method"),
         pytest.param(
@@ -108,20 +109,19 @@ def test_an_epoch_of_digits(tmp_path: Path) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("command", ["simulate", "train", "compare"])
-def test_a_malformed_scenario(tmp_path: Path, text: str | None, words: list[str], command: str) -> None:
+def test_a_malformed_scenario(tmp_path: Path, text: str | None, words: list[str]) -> None:
     path = tmp_path / "wrong.yaml"
     if text is not None:
         assert text != SCENARIO, "the mistake must be in the text"
         path.write_text(text)
-    result = call(command, path, "--out", tmp_path / "runs")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    assert "wrong.yaml" in result.stderr
-    for word in words:
-        assert word in result.stderr
-    assert not (tmp_path / "runs").exists()
+    for command in ("simulate",) if text != WRONG_TYPE else ("simulate", "train", "compare"):
+        result = call(command, path, "--out", tmp_path / "runs")
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert "Traceback" not in result.stderr
+        for word in ("wrong.yaml", *words):
+            assert word in result.stderr
+        assert not (tmp_path / "runs").exists()
 
 
 def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:

@@ -7,17 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from paceline.cli import options
-
-PROGRAM = "from paceline.cli import main; main()"
+from paceline.cli.app import app
 
 
 def paceline(*arguments: str, **environment: str) -> str:
-    command = [sys.executable, "-c", f"import sys; sys.argv[0] = 'paceline'; {PROGRAM}", *arguments]
-    found = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert "Traceback" not in found.stderr
-    return found.stdout
+    """Returns what the command prints, called as a shell calls it."""
+    result = CliRunner().invoke(app, arguments, prog_name="paceline", env=environment)
+    assert "Traceback" not in result.output
+    return result.stdout
 
 
 @pytest.mark.parametrize(
@@ -28,18 +28,11 @@ def paceline(*arguments: str, **environment: str) -> str:
         ("fish", ".config/fish/completions/paceline.fish"),
     ],
 )
-def test_the_script_is_installed_in_the_home_folder(shell: str, file: str, tmp_path: Path) -> None:
-    # the shell is found among the parent processes: here the answer is fixed
-    code = (
-        "import shellingham, sys; sys.argv[0] = 'paceline'\n"
-        f"shellingham.detect_shell = lambda *_: ({shell!r}, {shell!r})\n{PROGRAM}"
-    )
-    subprocess.run(
-        [sys.executable, "-c", code, "--install-completion"],
-        env=os.environ | {"HOME": str(tmp_path)},
-        check=True,
-        capture_output=True,
-    )
+def test_the_script_is_installed_in_the_home_folder(
+    shell: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda *_: (shell, shell))  # looks at the parent processes
+    paceline("--install-completion", HOME=str(tmp_path))
     assert "_PACELINE_COMPLETE" in (tmp_path / file).read_text()
 
 
@@ -74,7 +67,7 @@ def test_zsh_and_fish_get_the_same_words(shell: str, environment: dict[str, str]
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_with_the_script(tmp_path: Path) -> None:
     program = tmp_path / "paceline"
-    code = f"import sys; sys.argv[0] = 'paceline'; {PROGRAM}"
+    code = "import sys; sys.argv[0] = 'paceline'; from paceline.cli import main; main()"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
     program.chmod(0o755)
     (tmp_path / "script").write_text(paceline(_PACELINE_COMPLETE="source_bash"))

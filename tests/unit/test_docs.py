@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -70,6 +70,7 @@ def first_column(text: str, header: str) -> list[str]:
     return [row[0] for row in table(text, header)]
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The headings of a page as GitHub names them in links."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -316,10 +317,16 @@ def quoted_commands_are_understood(page: Path) -> None:
     check_all({command: partial(is_understood, command) for command in quoted})
 
 
-def is_understood(command: str) -> None:
+@cache
+def every_command() -> dict[str, Any]:
     group: Any = typer.main.get_command(app)
+    return dict(group.commands)
+
+
+@cache
+def is_understood(command: str) -> None:
     _, name, *arguments = shlex.split(command)
-    group.commands[name].make_context(name, arguments or _least(name))  # parses and checks; runs nothing
+    every_command()[name].make_context(name, arguments or _least(name))  # parses and checks; runs nothing
 
 
 def _least(name: str) -> list[str]:

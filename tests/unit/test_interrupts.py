@@ -29,29 +29,12 @@ main()
 ENDED = """
 import atexit, os, signal, sys
 from paceline.cli import main
-atexit.register(lambda: os.kill(os.getpid(), signal.{sent}))
+for sent in (signal.SIGINT, signal.SIGTERM):
+    atexit.register(os.kill, os.getpid(), sent)
 sys.argv = ["paceline", "--version"]
 main()
 """
-
-
-def called(code: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    return done.returncode, done.stderr
-
-
-@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("module", ["paceline.cli.app", "typer"])
-def test_during_the_first_imports(module: str, sent: str) -> None:
-    assert called(IMPORTING.format(module=module, sent=sent)) == (130, "interrupted\n")
-
-
-@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
-def test_after_the_command_has_ended(sent: str) -> None:
-    assert called(ENDED.format(sent=sent)) == (0, "")
-
-
-@pytest.mark.parametrize(
+EVERY_COMMAND = pytest.mark.parametrize(
     ("verb", "where"),
     [
         ("simulate", "paceline.simulator.runs.run.simulate"),
@@ -59,6 +42,23 @@ def test_after_the_command_has_ended(sent: str) -> None:
         ("compare", "paceline.reports.comparison.compare.compare"),
     ],
 )
+
+
+def called(code: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(("module", "sent"), [("paceline.cli.app", "SIGINT"), ("typer", "SIGTERM")])
+def test_during_the_first_imports(module: str, sent: str) -> None:
+    assert called(IMPORTING.format(module=module, sent=sent)) == (130, "interrupted\n")
+
+
+def test_after_the_command_has_ended() -> None:
+    assert called(ENDED) == (0, "")
+
+
+@EVERY_COMMAND
 @pytest.mark.parametrize("ended", [0, 2])
 def test_between_runs_what_is_stored_is_said(
     verb: str, where: str, ended: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -82,14 +82,7 @@ def test_between_runs_what_is_stored_is_said(
     assert [read_run(folder).algorithm for folder in folders] == ["sync-sgd", "agd"]
 
 
-@pytest.mark.parametrize(
-    ("verb", "where"),
-    [
-        ("simulate", "paceline.simulator.runs.run.simulate"),
-        ("train", "paceline.backend.training.train"),
-        ("compare", "paceline.reports.comparison.compare.compare"),
-    ],
-)
+@EVERY_COMMAND
 def test_a_run_that_is_stored_when_the_interrupt_comes_is_said(
     verb: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

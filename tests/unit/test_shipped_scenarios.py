@@ -30,9 +30,9 @@ PAPERS = {
     "pnnl-dgx1": ["stop.updates=3"],
     "pnnl-sandy-bridge": ["stop.updates=3", "cluster.nodes[0].count=4", "cluster.network.leaves=2"],
     "icmla17-cifar10": [
-        "stop.samples=16384",
+        "stop.samples=4096",
         "cluster.nodes=2",
-        "extrapolate.stand_in.epochs=0.5",
+        "extrapolate.stand_in.epochs=0.1",
         "extrapolate.stand_in.learning_rates=[0.1]",
     ],
 }

@@ -78,15 +78,15 @@ def not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.reports.png.save", lambda _charts, path, **_: path.touch())
 
 
+def in_turn(work: Any, pieces: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
+    """Runs in this process: no time is spent on starting others."""
+    for number, piece in enumerate(pieces):
+        yield number, Done(work(piece))
+
+
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch, not_drawn: None) -> None:
-    """Runs in this process: no time is spent on starting others."""
-
-    def each(work: Any, pieces: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
-        for number, piece in enumerate(pieces):
-            yield number, Done(work(piece))
-
-    monkeypatch.setattr(sweeps, "each", each)
+    monkeypatch.setattr(sweeps, "each", in_turn)
 
 
 @pytest.fixture
@@ -145,16 +145,6 @@ def test_csv_and_parquet_hold_the_same(scenario: Path, tmp_path: Path, in_proces
     links = one[(one[COUNT] == 2) & (one["cluster.network.link"] == "eth-1g")]
     assert set(links["busiest_link"]) <= {f"{a} -> {b}" for a, b in permutations(("host0", "host1", "switch"), 2)}
     assert (links["busiest_link_bytes"] > 0).all() and links["busiest_link_utilisation"].between(0, 1).all()
-
-
-def test_the_number_of_processes_changes_nothing(scenario: Path, tmp_path: Path) -> None:
-    for jobs in (1, 2):
-        assert call(scenario, "--vary", f"{COUNT}=1..6", "--jobs", jobs, "--out", tmp_path / "runs").exit_code == 0
-    one, other = (tmp_path / f"runs/tiny-sweep-{number}" for number in (1, 2))
-    files = ["request.json", "sweep.csv", "sweep.json", "sweep.parquet", "sweep.png"]
-    assert sorted(path.name for path in one.iterdir()) == files
-    for path in one.iterdir():
-        assert path.read_bytes() == (other / path.name).read_bytes(), path.name
 
 
 def test_records_are_kept_when_asked_for(scenario: Path, tmp_path: Path, in_process: None) -> None:
@@ -301,18 +291,17 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("more", [[], ["--keep-runs"]])
 def test_the_same_command_continues_in_the_same_folder(
-    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: None, more: list[str]
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: None
 ) -> None:
-    once = getattr(sweeps, "each")  # noqa: B009  # of the fixture
-    command: tuple[str | Path, ...] = (scenario, "--vary", f"{COUNT}=1,2,4", *more, "--out")
+    """With the records of the runs; test_sweep_kills has it without."""
+    command: tuple[str | Path, ...] = (scenario, "--vary", f"{COUNT}=1,2,4", "--keep-runs", "--out")
     assert call(*command, tmp_path / "whole").exit_code == 0
     for number in (1, 3):
         monkeypatch.setattr(sweeps, "each", interrupted_after(number))
         assert call(*command, tmp_path / "parts").exit_code == 130
     assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["sweep-points", "tiny-sweep-unfinished-1"]
-    monkeypatch.setattr(sweeps, "each", once)
+    monkeypatch.setattr(sweeps, "each", in_turn)
     result = call(*command, tmp_path / "parts")
     assert result.exit_code == 0
     assert "3 of 6 results are of earlier sweeps (--fresh computes them again)" in result.stderr

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
-
 from paceline.topologies.catalogue.device import Interval
 from paceline.topologies.catalogue.device_catalogue import DATA, Spec
 from paceline.topologies.compute.device_parameters import chip_key, precision_class
@@ -76,6 +74,8 @@ def ranges(errors: Iterable[LeftOut]) -> list[ErrorRange]:
 
 
 def _quantiles(errors: Sequence[float]) -> tuple[float, float]:
+    import numpy as np  # here, because `paceline list devices` does without
+
     low, high = np.quantile(errors, [(1 - SHARE) / 2, (1 + SHARE) / 2])
     return float(low), float(high)
 
