@@ -13,6 +13,7 @@ import pandas as pd
 
 from paceline.algorithms import find
 from paceline.checking.cases import Effort, check_method
+from paceline.checking.cases.invariants import Violation
 from paceline.checking.counterexamples import load_counterexample, save
 from paceline.checking.counterexamples.files import Counterexample
 from paceline.records import Run
@@ -101,12 +102,18 @@ def plan_answer(objectives: Sequence[str] = ("time", "cost")) -> dict[str, Any]:
 PLAN_TRIALS = [{"trial": 0, "method": "agd", "workers": 4, "batch_per_worker": 32, "time_s": 3.0, "cost_usd": 8.0}]
 
 
+@cache
+def violation() -> Violation:
+    """What the search finds in a method that never receives a message."""
+    checked = check_method(
+        find(f"{BUGGY}:NeverReceives")(), Effort(schedules=20, seconds=None, workers=2, steps=2, seed=1)
+    )
+    return next(verdict.violation for verdict in checked.verdicts.values() if verdict.violation is not None)
+
+
 def counterexample(folder: Path) -> Counterexample:
-    """The counterexample of a method that never receives a message."""
-    method = find(f"{BUGGY}:NeverReceives")()
-    found = check_method(method, Effort(schedules=20, seconds=None, workers=2, steps=2, seed=1))
-    violation = next(one.violation for one in found.verdicts.values() if one.violation is not None)
-    save(violation, folder / "never-receives.json")
+    """Stores the violation in a file."""
+    save(violation(), folder / "never-receives.json")
     return load_counterexample(folder / "never-receives.json")
 
 

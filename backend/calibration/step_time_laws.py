@@ -22,14 +22,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import Any
 
 import numpy as np
 
 from paceline.algorithms.core.values import Rank
 from paceline.scenarios.machine_file import FitPart
 from paceline.topologies import NO_JITTER, Jitter
-from paceline.topologies.faults.jitter import scipy_law
+from paceline.topologies.faults.jitter import cumulative, scipy_law
 
 LEAST = 0.05
 """the smallest p-value of a law that is taken: the usual level of significance"""
@@ -206,12 +205,12 @@ def goodness_of_fit(fit: Fit, values: Values) -> FitPart:
     """
     name, estimate = fit
     parameters = estimate(values)
-    law, random = _law(name, parameters), np.random.default_rng(SEED)
-    statistic = _distance(law, values)
+    law, random = scipy_law(_jitter(name, parameters)), np.random.default_rng(SEED)
+    statistic = _distance(_jitter(name, parameters), values)
     larger = 0
     for _ in range(SAMPLES):
         drawn = law.rvs(size=len(values), random_state=random)
-        larger += _distance(_law(name, estimate(drawn)), drawn) >= statistic
+        larger += _distance(_jitter(name, estimate(drawn)), drawn) >= statistic
     scaled = float(law.mean())
     kept = {key: value / scaled if key in ("loc", "scale") else value for key, value in parameters.items()}
     kept = {key: float(f"{value:.6g}") for key, value in kept.items()}
@@ -220,13 +219,13 @@ def goodness_of_fit(fit: Fit, values: Values) -> FitPart:
     )
 
 
-def _law(name: str, parameters: Mapping[str, float]) -> Any:
-    return scipy_law(Jitter(name, tuple(sorted(parameters.items()))))
+def _jitter(name: str, parameters: Mapping[str, float]) -> Jitter:
+    return Jitter(name, tuple(sorted(parameters.items())))
 
 
-def _distance(law: Any, values: Values) -> float:
+def _distance(law: Jitter, values: Values) -> float:
     """Returns the largest distance between a law and the distribution of values (Kolmogorov-Smirnov)."""
-    probability = law.cdf(np.sort(values))
+    probability = cumulative(law, np.sort(values))
     count = len(values)
     above = np.arange(1, count + 1) / count - probability
     below = probability - np.arange(count) / count

@@ -311,11 +311,11 @@ def test_presets_name_links_of_the_cluster_and_no_unused_ones() -> None:
 
 
 def test_a_large_run_is_thinned_and_the_report_says_so() -> None:
-    run = large_run(64, 2000, simulated_runs()[0])
+    run = large_run(64, 500, simulated_runs()[0])
     report = answer_of_runs([run])
     (timeline,) = [block for block in blocks(report) if isinstance(block, Timeline)]
     (data,) = timeline.runs
-    assert len(data.spans) <= MOST_SPANS + 64 * 6 and len(data.stretches) == 3 and len(run.tables.spans) == 512_000
+    assert len(data.spans) <= MOST_SPANS + 64 * 6 and len(data.stretches) == 3 and len(run.tables.spans) == 128_000
     assert "Single operations are kept at the start, in the middle and at the end" in data.words
     assert len(render(report).encode()) < 10e6
     raw = base64.b64decode(data.document()["spans"]["start"]["data"])

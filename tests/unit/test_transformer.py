@@ -360,7 +360,7 @@ def test_pictures_are_no_text() -> None:
     assert "sentences" in problems("digits-mlp", dataset="sentences", learning="train")[0]
 
 
-SHORT = ["stop.samples=64", "workload.batch_per_worker=4", "evaluate.every=32 samples", "target.loss=3.64"]
+SHORT = ["stop.samples=64", "workload.batch_per_worker=4", "evaluate.every=64 samples", "target.loss=3.64"]
 
 
 def test_the_shipped_scenario_reaches_a_loss() -> None:

@@ -63,10 +63,9 @@ def test_same_seed_same_numbers_and_another_seed_others(name: str) -> None:
     assert (numbers(first[0]) != numbers(other.gradient(start, other.load(step(5)))[0])).any()
 
 
-@pytest.mark.parametrize("name", NUMERIC)
-def test_initial_weights_are_the_same_in_a_process_of_its_own(name: str) -> None:
+def test_initial_weights_are_the_same_in_a_process_of_its_own() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(initial_numbers, (name,)) == initial_numbers(name)
+        assert pool.map(initial_numbers, NUMERIC) == [initial_numbers(name) for name in NUMERIC]
 
 
 @pytest.mark.parametrize("name", NUMERIC)
