@@ -305,7 +305,7 @@ def throughput_chart(runs: Sequence[Run]) -> Chart:
         ends = ([min(known)], [max(known)]) if whole and len(known) > 1 else (None, None)
         mean = fmean(known) if whole else None
         series.append(Series(x=[look["name"]], y=[mean], mark="bar", low=ends[0], high=ends[1], **look))
-    said = listed([f"{series.name} {THROUGHPUT.with_symbol(series.y[0])}" for series in series])
+    said = listed([f"{bar.name} {THROUGHPUT.with_symbol(bar.y[0])}" for bar in series])
     return Chart(
         title="Throughput",
         words="Training samples per second of all workers together.",
@@ -329,7 +329,7 @@ def step_times_chart(simulated: Mapping[str, Mapping[str, Any]], measured: Mappi
         ]
         series.append(Series(side, list(summaries), list(map(number, values)), "bar", low=ends[0], high=ends[1]))
     if not any(isinstance(STEP_TIME.of(summary), Mapping) for summary in measured.values()):
-        series = [Series(series.name, series.x, series.y, "bar") for series in series]
+        series = [Series(bar.name, bar.x, bar.y, "bar") for bar in series]
     return Chart(
         title="Predicted and measured step times",
         words="With several seeds, lines at the bars are 95 % intervals of the means.",

@@ -358,10 +358,7 @@ def _plot(table: SweepTable, figure: Figure, rows: pd.DataFrame, marked: Sequenc
         style = STYLES[combinations.index(values) % len(STYLES)]
         series += _line(table, figure, line, values, style)
     every = [
-        value
-        for series in series
-        for value in (*series.y, *(series.low or ()), *(series.high or ()))
-        if value is not None
+        value for line in series for value in (*line.y, *(line.low or ()), *(line.high or ())) if value is not None
     ]
     if not every:
         return None
