@@ -62,10 +62,8 @@ from paceline.topologies.cluster import ClusterModel, Node, sites
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build as build_graph
-from paceline.topologies.graphs.links import LINKS, LinkModel
-from paceline.topologies.graphs.network_graphs import star
-from paceline.topologies.graphs.trees import fat_tree
-from paceline.topologies.graphs.wires import link_named
+from paceline.topologies.graphs.links import LINKS, LinkModel, link_named
+from paceline.topologies.graphs.network_graphs import fat_tree, star
 
 NBYTES = 100e6
 LINK = "ib-edr"

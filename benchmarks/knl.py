@@ -27,7 +27,7 @@ from paceline.topologies.catalogue.device_catalogue import Spec
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute.chip_groups import Partition, partitioned
 from paceline.topologies.compute.device_parameters import fitted_parameters
-from paceline.topologies.compute.memory import Mode
+from paceline.topologies.compute.model_work import Mode
 from paceline.topologies.compute.scaling import scaling_of, training_efficiency
 from paceline.workloads import ModelInfo, find_model
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from paceline.scenarios import Plan, Scenario
 from paceline.scenarios.sections.clusters import Nodes
 from paceline.topologies import DeviceModel
-from paceline.topologies.catalogue.device_catalogue import SPECS
-from paceline.topologies.catalogue.device_prices import device_prices
+from paceline.topologies.catalogue.device_catalogue import SPECS, device_prices
 
 HOUR_S = 3600.0
 JOULES_PER_KWH = 3.6e6

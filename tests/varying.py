@@ -8,7 +8,7 @@ from itertools import count
 
 from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.graphs.graph import Ends
-from paceline.topologies.graphs.variation import VariationModel
+from paceline.topologies.graphs.links import VariationModel
 from tests.clusters import star
 
 RATE = 1000.0

@@ -19,15 +19,13 @@ from typing import Literal
 from paceline.algorithms.core.values import Rank
 from paceline.topologies.catalogue.charge_rates import ChargeRates
 from paceline.topologies.catalogue.device import DeviceModel
-from paceline.topologies.catalogue.host_memory import HostMemory, host_memory
+from paceline.topologies.catalogue.host_memory import HostMemory, StagingModel, host_memory
 from paceline.topologies.catalogue.libraries import Library
-from paceline.topologies.catalogue.staging import StagingModel
 from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 from paceline.topologies.faults.link_faults import LinkFaultModel
-from paceline.topologies.faults.slowdowns import Speed, speed_of
-from paceline.topologies.faults.worker_faults import NO_FAULTS, DeathAt, FaultPlace, Faults
-from paceline.topologies.graphs.cards import Cards, cards_of
+from paceline.topologies.faults.worker_faults import NO_FAULTS, DeathAt, FaultPlace, Faults, Speed, speed_of
+from paceline.topologies.graphs.compose import Cards, cards_of
 from paceline.topologies.graphs.graph import Graph, Vertex
 from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.network_graphs import star
@@ -304,7 +302,7 @@ def sites(graph: Graph) -> list[Site]:
 def nearest_sockets(graph: Graph) -> dict[str, str]:
     """Returns the nearest host of the same machine for each vertex, by hops; the first one if several are as near.
 
-    >>> from paceline.topologies.graphs.gpu_machines import dgx1
+    >>> from paceline.topologies.graphs.machines import dgx1
     >>> found = nearest_sockets(dgx1())
     >>> found["gpu3"], found["gpu4"]
     ('cpu0', 'cpu1')

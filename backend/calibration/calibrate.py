@@ -423,7 +423,7 @@ def verdict(load: float, rounds: int, width: float) -> str:
 
 
 MEMORY_BYTES = 128 * 2**20
-"""a vector larger than the caches, as in `this_machine`"""
+"""a vector larger than the caches, as in `device_names`"""
 COPY_SECONDS = 0.05
 """the shortest time of a round: INFERENCE, over a hundred copies of a small model's weights"""
 

@@ -14,15 +14,13 @@ from functools import cache, cached_property
 from paceline.topologies.catalogue.charge_rates import host_rates
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.device_names import named as catalogued
-from paceline.topologies.catalogue.host_memory import host_memory
-from paceline.topologies.catalogue.staging import StagingModel
+from paceline.topologies.catalogue.host_memory import StagingModel, host_memory
 from paceline.topologies.cluster import ClusterModel, Node, sites
 from paceline.topologies.graphs.compose import compose
-from paceline.topologies.graphs.gpu_machines import dgx1, nvswitch_node, pcie_tree
 from paceline.topologies.graphs.graph import Connection, Graph
-from paceline.topologies.graphs.links import LinkModel
+from paceline.topologies.graphs.links import LinkModel, link_named
+from paceline.topologies.graphs.machines import dgx1, nvswitch_node, pcie_tree
 from paceline.topologies.graphs.network_graphs import star
-from paceline.topologies.graphs.wires import link_named
 from published_timings.networks import NO_NETWORK, Hop, between
 from published_timings.parsing import Chip, Row, Unread, chip_of, text_of, whole
 

@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass, replace
 
 from paceline.simulator.collectives.tuning import TCP
-from paceline.topologies.graphs.links import LinkModel, Medium
-from paceline.topologies.graphs.wires import link_named
+from paceline.topologies.graphs.links import LinkModel, Medium, link_named
 from published_timings.parsing import Chip, Row, text_of
 
 

@@ -30,8 +30,8 @@ from paceline.simulator.runs.run import perform
 from paceline.topologies import Jitter, StorageModel
 from paceline.topologies.catalogue.charge_rates import ChargeRates, device_rates
 from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.catalogue.host_memory import StagingModel
 from paceline.topologies.catalogue.libraries import LATEST
-from paceline.topologies.catalogue.staging import StagingModel
 from paceline.topologies.compute.device_model import shares_of_given_time
 from paceline.workloads.learners.timing_only import TimingOnly
 from paceline.workloads.reading import ReadingSettings

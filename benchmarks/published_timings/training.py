@@ -24,10 +24,9 @@ from paceline.scenarios.sections.fitted_devices import published_model, without
 from paceline.topologies.catalogue.device import Interval
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS, Spec
 from paceline.topologies.catalogue.device_names import find, named
-from paceline.topologies.compute.device_parameters import Parameters, chip_key
+from paceline.topologies.compute.device_parameters import Parameters, chip_key, read_software
 from paceline.topologies.compute.layer_times import gradient_s
 from paceline.topologies.compute.prediction_errors import interval_of
-from paceline.topologies.compute.software import read_software
 from paceline.workloads.models.layer_tables import MODELS, ModelInfo
 from published_timings.parsing import Row, Unread, number, text_of, whole
 

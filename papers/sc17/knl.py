@@ -23,7 +23,7 @@ from paceline.papers.runs.simulated_runs import rate_of, simulated
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.compute.chip_groups import partitioned
 from paceline.topologies.compute.device_model import device
-from paceline.topologies.compute.software import Software
+from paceline.topologies.compute.device_parameters import Software
 from paceline.workloads import find_model
 
 PAPER = "sc17"

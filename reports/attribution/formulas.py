@@ -289,7 +289,7 @@ KIND_NAMES = {
     "memory": "memory traffic of all layers",
     "launches": "kernel launches that the device waits for",
 }
-"""names of the kinds of layers of `layer_kinds`, and of the two other parts of a gradient"""
+"""names of the kinds of layers of `layer_times`, and of the two other parts of a gradient"""
 
 
 def kind_formula(kind: str, part_s: float, amount: float, hidden_s: float = 0.0) -> str:

@@ -38,8 +38,8 @@ from paceline.reports.attribution.recording import (
 )
 from paceline.simulator.runs.cost_model import processors_of, taken_of
 from paceline.topologies.catalogue.device import Curve
+from paceline.topologies.catalogue.host_memory import GPUDIRECT
 from paceline.topologies.catalogue.libraries import LIBRARIES
-from paceline.topologies.catalogue.staging import GPUDIRECT
 from paceline.topologies.cluster import Node
 
 MOST_ROWS = 5

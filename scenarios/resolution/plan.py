@@ -24,7 +24,7 @@ from paceline.scenarios.sections.runs import Train
 from paceline.scenarios.values.mistakes import Problem, raise_all
 from paceline.topologies import ClusterModel, DeviceModel, Jitter
 from paceline.topologies.catalogue.libraries import version_of
-from paceline.topologies.faults.slowdowns import Speed
+from paceline.topologies.faults.worker_faults import Speed
 from paceline.topologies.graphs.routing import Rule
 from paceline.topologies.packet_lines import Lines, lines_of
 from paceline.workloads.models.layer_tables import find_model

@@ -49,9 +49,8 @@ from paceline.scenarios.values.limits import MOST_WORKERS
 from paceline.scenarios.values.mistakes import Fault, Place, complain, expected, wrong
 from paceline.scenarios.values.section import Default, Field, Given, Nested, Quantity, Section, Values
 from paceline.topologies import NO_JITTER, Jitter
-from paceline.topologies.catalogue import staging as copies
-from paceline.topologies.catalogue.host_memory import host_memory
-from paceline.topologies.catalogue.staging import Batches, GpuDirect
+from paceline.topologies.catalogue import host_memory as copies
+from paceline.topologies.catalogue.host_memory import Batches, GpuDirect, host_memory
 from paceline.topologies.cluster import sites
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
     from paceline.scenarios.sections.workload import Workload
 
 
-# What a system has follows from its graph and the catalogue, see `topologies.catalogue.staging`. The size of a batch
+# What a system has follows from its graph and the catalogue, see `topologies.catalogue.host_memory`. A batch's size
 # on the device is that of the model's input: it does not depend on how samples are stored.
 
 

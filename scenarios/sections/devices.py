@@ -36,16 +36,16 @@ from paceline.topologies.catalogue.charge_rates import (
     ChargeRates,
     host_rates,
 )
+from paceline.topologies.catalogue.device import measured_times
 from paceline.topologies.catalogue.device_names import alias_of, named
 from paceline.topologies.catalogue.gradient_times import shared_cores
 from paceline.topologies.catalogue.machine_profile import CALIBRATED
-from paceline.topologies.catalogue.measured_times import measured_times
 from paceline.topologies.cluster import Site
 from paceline.topologies.compute import device_model
 from paceline.topologies.compute.chip_groups import group_device
-from paceline.topologies.compute.memory import Mode
-from paceline.topologies.graphs.cpu_machines import knl_node
+from paceline.topologies.compute.model_work import Mode
 from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.machines import knl_node
 from paceline.workloads.models.layer_tables import find_model
 from paceline.workloads.models.transformer_config import is_size, shape_of
 

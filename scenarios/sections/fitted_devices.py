@@ -26,9 +26,8 @@ from paceline.topologies.catalogue.device_catalogue import DATA
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute import device_parameters, prediction_errors
 from paceline.topologies.compute.device_fit import Fit, PublishedTime
-from paceline.topologies.compute.device_parameters import Parameters, chip_key, precision_class, prior
+from paceline.topologies.compute.device_parameters import Parameters, chip_key, precision_class, prior, read_software
 from paceline.topologies.compute.prediction_errors import LeftOut, ranges
-from paceline.topologies.compute.software import read_software
 from paceline.workloads.models.layer_tables import ModelInfo, find_model, transformer_model
 from paceline.workloads.models.transformer_shapes import TransformerShape
 

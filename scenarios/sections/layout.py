@@ -14,8 +14,7 @@ from paceline.topologies.cluster import Site, sites
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build, parameters
-from paceline.topologies.graphs.links import LinkModel
-from paceline.topologies.graphs.wires import host_end
+from paceline.topologies.graphs.links import LinkModel, host_end
 
 
 @dataclass(frozen=True)

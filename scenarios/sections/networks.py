@@ -37,12 +37,10 @@ from paceline.scenarios.values.section import Default, Field, Given, Nested, Qua
 from paceline.scenarios.values.units import RATE
 from paceline.topologies import LINKS
 from paceline.topologies.faults import link_faults
-from paceline.topologies.graphs import variation as variations
+from paceline.topologies.graphs import links as variations
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import NETWORKS, build, parameters, sized
-from paceline.topologies.graphs.links import LinkPiece
-from paceline.topologies.graphs.variation import CORRELATION, EVERY_S, FLOOR, MOST_CV
-from paceline.topologies.graphs.wires import WIRES
+from paceline.topologies.graphs.links import CORRELATION, EVERY_S, FLOOR, MOST_CV, WIRES, LinkPiece
 
 
 def _number(words: str, above: float, below: float, *, ends: bool) -> PlainValidator:

@@ -28,7 +28,7 @@ from paceline.simulator.flows.path_tables import Path
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.node_memory import MOST_SLOWED, NodeMemory
-from paceline.topologies.catalogue.staging import StagingModel
+from paceline.topologies.catalogue.host_memory import StagingModel
 from paceline.workloads.reading import following
 
 COPIES = -1

@@ -22,7 +22,7 @@ from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.kernel.lanes import Mutex, SimulatedTask, Steps
 from paceline.simulator.kernel.simpy_events import EagerProcess
-from paceline.topologies.catalogue.staging import StagingModel
+from paceline.topologies.catalogue.host_memory import StagingModel
 from paceline.workloads.reading import following
 
 

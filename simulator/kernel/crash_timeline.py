@@ -21,8 +21,7 @@ from typing import Literal
 
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.fast_values import fast_constructor
-from paceline.topologies.faults.slowdowns import FULL_SPEED, Speed
-from paceline.topologies.faults.worker_faults import FAILURES, NODE_FAILURES, CrashModel, poisson
+from paceline.topologies.faults.worker_faults import FAILURES, FULL_SPEED, NODE_FAILURES, CrashModel, Speed, poisson
 
 Stage = Literal["compute", "redo", "checkpoint", "crash", "recovery", "idle"]
 MOST_CRASHES = 100_000

@@ -28,8 +28,8 @@ from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.topologies.faults.link_faults import Change
 from paceline.topologies.graphs.graph import Ends
+from paceline.topologies.graphs.links import Factors, VariationModel
 from paceline.topologies.graphs.routing import port
-from paceline.topologies.graphs.variation import Factors, VariationModel
 
 
 @dataclass(slots=True)

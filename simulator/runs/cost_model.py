@@ -37,7 +37,7 @@ from paceline.simulator.network.node_memory import NodeMemory
 from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.catalogue.gradient_times import shared_cores
-from paceline.topologies.catalogue.interference import NOTHING, Taken, taken
+from paceline.topologies.catalogue.host_memory import NOTHING, Taken, taken
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.machine_profile import Consulted, Handled, MeasuredCosts, Profile, caution
 from paceline.topologies.cluster import ClusterModel, Node

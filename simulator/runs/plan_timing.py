@@ -15,7 +15,7 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.kernel.crash_timeline import CrashTimeline, timeline_of
 from paceline.topologies.catalogue.machine_profile import Profile
-from paceline.topologies.faults.jitter_blocks import Factors, JitterBlocks
+from paceline.topologies.faults.jitter import Factors, JitterBlocks
 from paceline.topologies.faults.worker_faults import CrashModel
 
 LINE_BYTES = 64

@@ -20,9 +20,9 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, NetworkModel
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.cluster import ClusterModel, Node, sites
-from paceline.topologies.graphs.gpu_machines import at, dgx1, dual_root_pcie, joined, pcie_tree
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.links import LinkModel
+from paceline.topologies.graphs.machines import at, dgx1, dual_root_pcie, joined, pcie_tree
 from tests.support import FixedTiming, job_of
 
 FAMILY: list[Any] = [Easgd(), SyncEasgd1(), SyncEasgd2(), SyncEasgd3()]

@@ -15,8 +15,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.crash_timeline import AscendingTimes, CrashTimeline, TimelineState, timeline_of
 from paceline.simulator.network.network import NoCost
-from paceline.topologies.faults.slowdowns import FULL_SPEED, speed_of
-from paceline.topologies.faults.worker_faults import CrashModel, FaultPlace, SlowdownModel
+from paceline.topologies.faults.worker_faults import FULL_SPEED, CrashModel, FaultPlace, SlowdownModel, speed_of
 from tests.support import FixedTiming, job_of
 from tests.thorough import sampled
 

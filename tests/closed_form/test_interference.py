@@ -31,9 +31,8 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.crash_timeline import AscendingTimes, CrashTimeline
 from paceline.simulator.kernel.shared_processor import SharedProcessor, fair_share
 from paceline.simulator.network.interference import Demand, Processors
-from paceline.topologies.faults.slowdowns import Speed
-from paceline.topologies.faults.slowdowns import given as slowed
-from paceline.topologies.faults.worker_faults import CrashModel, FaultPlace, SlowdownModel
+from paceline.topologies.faults.worker_faults import CrashModel, FaultPlace, SlowdownModel, Speed
+from paceline.topologies.faults.worker_faults import given as slowed
 from tests.clusters import Written, answer, fixed_costs
 from tests.support import FixedTiming, job_of
 

@@ -23,8 +23,8 @@ from paceline.simulator.network.node_memory import NodeMemory
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.host_memory import HostMemory
 from paceline.topologies.cluster import ClusterModel, Node
-from paceline.topologies.graphs.gpu_machines import pcie_tree
 from paceline.topologies.graphs.links import LINKS, LinkModel
+from paceline.topologies.graphs.machines import pcie_tree
 from tests.clusters import Written, answer, star
 from tests.support import FixedTiming, job_of
 from tests.traffic import CountedNetwork

@@ -19,10 +19,10 @@ from paceline.simulator.flows.fabric import GraphFabric
 from paceline.topologies import LINKS, DeviceModel
 from paceline.topologies.cluster import ClusterModel, Node, sites
 from paceline.topologies.graphs.compose import compose
-from paceline.topologies.graphs.gpu_machines import nvswitch_node, pcie_tree
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
 from paceline.topologies.graphs.links import LinkModel
+from paceline.topologies.graphs.machines import nvswitch_node, pcie_tree
 from paceline.topologies.graphs.network_graphs import star
 
 DEVICE = DeviceModel(name="d", overhead_s=0.0, per_sample_s=0.001)

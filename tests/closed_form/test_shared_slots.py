@@ -25,9 +25,9 @@ from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.host_memory import MUCH_BYTES, PIECE_BYTES, HostMemory, shares_sum
 from paceline.topologies.closed_forms import ring_all_reduce_s, shared_memory_s
 from paceline.topologies.cluster import ClusterModel, on_a_star
-from paceline.topologies.graphs.cpu_machines import knl_node, xeon_node
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.links import LINKS, LinkModel
+from paceline.topologies.graphs.machines import knl_node, xeon_node
 from tests.carried_out import simulate_by_events
 from tests.clusters import Written, answer
 from tests.support import FixedTiming, job_of

@@ -24,15 +24,14 @@ from paceline.simulator.network import node_memory
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.topologies.catalogue.device import DeviceModel
-from paceline.topologies.catalogue.host_memory import HostMemory
+from paceline.topologies.catalogue.host_memory import HostMemory, StagingModel
 from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile
-from paceline.topologies.catalogue.staging import StagingModel
 from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.topologies.cluster import ClusterModel, Node
 from paceline.topologies.graphs.compose import compose
-from paceline.topologies.graphs.gpu_machines import pcie_tree
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.links import LINKS, LinkModel
+from paceline.topologies.graphs.machines import pcie_tree
 from paceline.topologies.graphs.network_graphs import star
 from paceline.workloads.reading import Order
 from tests.clusters import Written, answer

@@ -11,13 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline.topologies.graphs import measures
-from paceline.topologies.graphs.dragonfly import dragonfly
-from paceline.topologies.graphs.gpu_machines import dgx1, dual_root_pcie, nvswitch_node, pcie_tree
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import NODES, TOPOLOGIES, build
 from paceline.topologies.graphs.links import LINKS
-from paceline.topologies.graphs.network_graphs import hypercube, ring, star, torus
-from paceline.topologies.graphs.trees import fat_tree, leaf_spine
+from paceline.topologies.graphs.machines import dgx1, dual_root_pcie, nvswitch_node, pcie_tree
+from paceline.topologies.graphs.network_graphs import dragonfly, fat_tree, hypercube, leaf_spine, ring, star, torus
 from tests.thorough import examples
 
 B = LINKS["eth-10g"].bytes_per_s

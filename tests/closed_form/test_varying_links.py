@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from paceline.topologies.graphs.variation import VariationModel
+from paceline.topologies.graphs.links import VariationModel
 from tests.outages import ends, fault
 from tests.varying import end_of, varying_star
 

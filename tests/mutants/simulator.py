@@ -168,7 +168,7 @@ FAULTS = (
     ),
     Mutant(
         name="mean-above-one",
-        file="topologies/graphs/variation.py",
+        file="topologies/graphs/links.py",
         old="math.exp(self._sigma * self._z - self._sigma**2 / 2)",
         new="math.exp(self._sigma * self._z)",
         bug="The mean bandwidth of a link that varies is larger than the given one.",
@@ -208,7 +208,7 @@ FAULTS = (
     ),
     Mutant(
         name="slowdown-work-multiplied",
-        file="topologies/faults/slowdowns.py",
+        file="topologies/faults/worker_faults.py",
         old="work_s = max(0.0, work_s - (until_s - now_s) / factor)",
         new="work_s = max(0.0, work_s - (until_s - now_s) * factor)",
         bug="More work is done during a slowdown instead of less.",

@@ -30,7 +30,7 @@ from paceline.simulator.flows.path_tables import Path
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.cluster import ClusterModel, Node
 from paceline.topologies.graphs.links import LinkModel
-from paceline.topologies.graphs.trees import fat_tree
+from paceline.topologies.graphs.network_graphs import fat_tree
 from tests.carried_out import simulate_by_events
 from tests.clusters import star
 from tests.thorough import examples

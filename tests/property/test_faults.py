@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from paceline.simulator.kernel.crash_timeline import AscendingTimes, CrashTimeline, Life, TimelineState, timeline_of
 from paceline.topologies.faults.jitter import Jitter
-from paceline.topologies.faults.slowdowns import FULL_SPEED, Speed, speed_of
-from paceline.topologies.faults.worker_faults import CrashModel, FaultPlace, SlowdownModel, count_of
+from paceline.topologies.faults.worker_faults import (
+    FULL_SPEED,
+    CrashModel,
+    FaultPlace,
+    SlowdownModel,
+    Speed,
+    count_of,
+    speed_of,
+)
 
 EVERYBODY = FaultPlace()
 SECONDS = st.floats(0.01, 20.0)

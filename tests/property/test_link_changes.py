@@ -15,9 +15,8 @@ from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.faults.link_faults import LinkFaultModel, changes
-from paceline.topologies.graphs.network_graphs import ring, torus
-from paceline.topologies.graphs.trees import fat_tree
-from paceline.topologies.graphs.variation import VariationModel
+from paceline.topologies.graphs.links import VariationModel
+from paceline.topologies.graphs.network_graphs import fat_tree, ring, torus
 from tests.clusters import star
 from tests.outages import WIRE, on, played
 from tests.thorough import examples

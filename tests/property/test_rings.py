@@ -17,9 +17,9 @@ from paceline.simulator.collectives.rings import RingLayout, disjoint_cycles, wi
 from paceline.simulator.flows.fabric import GraphFabric
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.cluster import ClusterModel, Node, sites
-from paceline.topologies.graphs.gpu_machines import HYBRID_CUBE_MESH
 from paceline.topologies.graphs.graph_registry import build as graph_of
 from paceline.topologies.graphs.links import LINKS
+from paceline.topologies.graphs.machines import HYBRID_CUBE_MESH
 from tests.carried_out import simulate_by_events
 from tests.clusters import star
 from tests.replay import Uniform, replayed_s

@@ -13,14 +13,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.errors import InputError
-from paceline.topologies.graphs.dragonfly import dragonfly
-from paceline.topologies.graphs.gpu_machines import dgx1
 from paceline.topologies.graphs.graph import Connection, Graph, Kind, Vertex
 from paceline.topologies.graphs.graph_registry import TOPOLOGIES, build
 from paceline.topologies.graphs.links import LinkModel
-from paceline.topologies.graphs.network_graphs import ring, star
+from paceline.topologies.graphs.machines import dgx1
+from paceline.topologies.graphs.network_graphs import dragonfly, fat_tree, leaf_spine, ring, star
 from paceline.topologies.graphs.routing import NoRoute, Route, Routes, Rule, port
-from paceline.topologies.graphs.trees import fat_tree, leaf_spine
 
 FORWARD = {"switch", "nic", "host"}
 KINDS: list[Kind] = ["device", "host", "switch", "nic", "memory"]
@@ -157,7 +155,8 @@ def test_the_seed_changes_what_is_picked() -> None:
 
 def test_every_process_picks_the_same() -> None:
     code = (
-        "from paceline.topologies.graphs.routing import Routes\nfrom paceline.topologies.graphs.trees import fat_tree\n"
+        "from paceline.topologies.graphs.routing import Routes\n"
+        "from paceline.topologies.graphs.network_graphs import fat_tree\n"
         "routes = Routes(fat_tree(k=8), 'ecmp')\n"
         "print([routes.between('host0', 'host127', flow).vertices for flow in range(20)])"
     )

@@ -25,18 +25,31 @@ from paceline.topologies.catalogue.device_catalogue import DATA, SPECS
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute.device_fit import Fit
 from paceline.topologies.compute.device_model import device
-from paceline.topologies.compute.device_parameters import FILE, KIND_PRIORS, Parameters, chip_key, prior
-from paceline.topologies.compute.layer_kinds import KINDS, SPLITS, START, TILES, Filling, kind_of, utilisation
+from paceline.topologies.compute.device_parameters import (
+    FILE,
+    KIND_PRIORS,
+    Parameters,
+    Software,
+    chip_key,
+    prior,
+    read_software,
+)
 from paceline.topologies.compute.layer_times import (
+    KINDS,
+    SPLITS,
+    START,
+    TILES,
+    Filling,
     LaunchQueue,
     Rates,
     gradient_s,
+    kind_of,
     kind_times,
     layer_shares,
     layer_times,
+    utilisation,
 )
 from paceline.topologies.compute.prediction_errors import LeftOut, basis, chip_error, ranges
-from paceline.topologies.compute.software import Software, read_software
 from paceline.workloads import MODELS
 from paceline.workloads.models.layer_costs import LayerWork, Pass, Product
 

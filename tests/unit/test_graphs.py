@@ -17,12 +17,11 @@ from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
 from paceline.reports.picture import draw, picture
 from paceline.topologies.graphs.compose import compose
-from paceline.topologies.graphs.gpu_machines import dgx1
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import NODES, SYSTEMS, TOPOLOGIES, build, parameters
-from paceline.topologies.graphs.links import LINKS
+from paceline.topologies.graphs.links import LINKS, WIRES, host_end, link_named
+from paceline.topologies.graphs.machines import dgx1
 from paceline.topologies.graphs.network_graphs import ring, star
-from paceline.topologies.graphs.wires import WIRES, host_end, link_named
 
 EVERY = pytest.mark.parametrize("name", TOPOLOGIES)
 

@@ -21,15 +21,15 @@ from paceline import scenarios, simulate
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
 from paceline.topologies.graphs.compose import compose
-from paceline.topologies.graphs.gpu_machines import dgx1
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import NETWORKS, build
+from paceline.topologies.graphs.machines import dgx1
 from paceline.topologies.graphs.network_graphs import torus
 from paceline.topologies.graphs.routing import NoRoute, Routes
 from paceline.topologies.importing import load
+from paceline.topologies.importing.assembly import bytes_per_s, seconds
 from paceline.topologies.importing.attributed import node_link
 from paceline.topologies.importing.nvidia_smi import machine
-from paceline.topologies.importing.quantities import bytes_per_s, seconds
 from paceline.topologies.importing.simgrid import platform
 from paceline.topologies.importing.simgrid_routes import Listed, joined
 from paceline.workloads.models.layer_tables import find_model

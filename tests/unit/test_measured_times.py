@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.errors import InputError
-from paceline.topologies.catalogue.measured_times import MeasuredTimes, measured_times
+from paceline.topologies.catalogue.device import MeasuredTimes, measured_times
 
 POINTS = st.lists(st.tuples(st.integers(1, 4096), st.floats(1e-6, 1e3)), min_size=1, max_size=8)
 

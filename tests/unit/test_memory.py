@@ -20,7 +20,7 @@ from paceline.topologies.catalogue.device_catalogue import DATA, SPECS
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute.chip_groups import partitioned
 from paceline.topologies.compute.device_model import device
-from paceline.topologies.compute.memory import Mode, check_fits, footprint, sustained_bytes_per_s
+from paceline.topologies.compute.model_work import Mode, check_fits, footprint, sustained_bytes_per_s
 from paceline.topologies.compute.scaling import Efficiency, scaling_of
 from paceline.workloads import MODELS
 

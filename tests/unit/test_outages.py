@@ -16,9 +16,8 @@ from paceline.algorithms.core.values import Group, Null, Rank
 from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.faults.link_faults import LinkFaultModel, changes
-from paceline.topologies.graphs.gpu_machines import nvswitch_node
-from paceline.topologies.graphs.network_graphs import ring, torus
-from paceline.topologies.graphs.trees import fat_tree
+from paceline.topologies.graphs.machines import nvswitch_node
+from paceline.topologies.graphs.network_graphs import fat_tree, ring, torus
 from tests.clusters import answer, played, star
 from tests.outages import WIRE, ends, fault, on
 

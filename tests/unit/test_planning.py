@@ -33,8 +33,7 @@ from paceline.reports.planning.search_space import (
 )
 from paceline.reports.run_cost import PriceRates, rates_of, run_cost
 from paceline.scenarios import Scenario, ScenarioError, load
-from paceline.topologies.catalogue.device_catalogue import SPECS
-from paceline.topologies.catalogue.device_prices import device_prices
+from paceline.topologies.catalogue.device_catalogue import SPECS, device_prices
 from tests.plan_scenarios import QUADRATIC, small
 from tests.thorough import extra
 

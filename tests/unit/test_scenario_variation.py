@@ -25,7 +25,7 @@ from paceline.simulator.network.outages import VaryingLinks
 from paceline.simulator.runs.cost_model import cluster_network
 from paceline.simulator.runs.run import perform, simulate
 from paceline.topologies import LINKS
-from paceline.topologies.graphs import variation as processes
+from paceline.topologies.graphs import links as processes
 from paceline.topologies.graphs.graph_registry import build
 from paceline.topologies.packet_lines import lines_of
 from tests.clusters import answer, played

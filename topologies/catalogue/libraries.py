@@ -2,7 +2,7 @@
 
 Constants are those by which a library's own source decides, with file and version; FOUND and MEMORY as in `links`. A
 protocol gives the costs of a step beyond moving its bytes, and a library when it uses which protocol. Measurements of
-one machine do not belong here: latencies and rates of hardware are in `links` and `wires`.
+one machine do not belong here: latencies and rates of hardware are in `links`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NVLS_SHARE = {"hopper": 0.85, "blackwell": 0.74}
 """the share of the NVLinks' rate that carries data where the switches add, by the GPUs that have such switches; FOUND
 (nvlsEfficiency in the same file)"""
 USUAL_LATENCY_S = {"nvlink": 2e-6, "pcie": 3e-6}
-"""the latency of one hop that the steps over NVLink and PCIe include: that of the catalogue's links (`wires`), as the
+"""the latency of one hop that the steps over NVLink and PCIe include: that of the catalogue's links (`links`), as the
 steps were measured on such hardware. The step over a network includes none: it is the work of the library, the GPU and
 the card, on top of the latency between the cards. DERIVED from the published rows of several nodes: their mean error
 (`benchmarks/published.py`) is smallest if all of the network's latency is added, and grows the more of it a step is

@@ -18,8 +18,7 @@ from paceline.topologies.catalogue.device_catalogue import Spec
 from paceline.topologies.compute.device_model import GradientTimesByBatch, device
 from paceline.topologies.compute.device_parameters import fitted_parameters
 from paceline.topologies.compute.layer_times import Rates, gradient_s
-from paceline.topologies.compute.memory import Mode, footprint, sustained_bytes_per_s
-from paceline.topologies.compute.model_work import WorkLike
+from paceline.topologies.compute.model_work import Mode, WorkLike, footprint, sustained_bytes_per_s
 from paceline.topologies.compute.scaling import part_rates
 
 

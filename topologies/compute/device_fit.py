@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from paceline.topologies.catalogue.device_catalogue import ITEM_BYTES, Spec, precision_named
 from paceline.topologies.compute.device_parameters import (
     Parameters,
+    Software,
     filling_of,
     launch_terms,
     launches_ahead,
@@ -27,10 +28,8 @@ from paceline.topologies.compute.device_parameters import (
     reachable_flops_per_s,
     terms,
 )
-from paceline.topologies.compute.layer_kinds import KINDS
-from paceline.topologies.compute.layer_times import passes
+from paceline.topologies.compute.layer_times import KINDS, passes
 from paceline.topologies.compute.model_work import WorkLike
-from paceline.topologies.compute.software import Software
 
 SIGMA = 0.12
 """of a published row's logarithm: FOUND by a trial on these rows"""

@@ -11,16 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.charge_rates import device_rates
-from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.catalogue.device import DeviceModel, measured_times
 from paceline.topologies.catalogue.device_catalogue import SPECS, Spec
-from paceline.topologies.catalogue.measured_times import measured_times
-from paceline.topologies.compute.device_parameters import Parameters, fitted_parameters
+from paceline.topologies.compute.device_parameters import Parameters, Software, fitted_parameters, usual_software
 from paceline.topologies.compute.layer_times import KindTime, Rates, gradient_s, kind_times, layer_shares, layer_times
-from paceline.topologies.compute.memory import check_fits, footprint
-from paceline.topologies.compute.model_work import RowLike, WorkLike
+from paceline.topologies.compute.model_work import RowLike, WorkLike, check_fits, footprint
 from paceline.topologies.compute.prediction_errors import interval_of
 from paceline.topologies.compute.scaling import part_rates
-from paceline.topologies.compute.software import Software, usual_software
 
 REFERENCE = "p100-sxm2"
 """the device whose rates divide a given time among layers. DERIVED: of all devices of the catalogue, its shares differ

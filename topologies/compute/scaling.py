@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import SPECS, Spec
-from paceline.topologies.compute.device_parameters import Parameters
-from paceline.topologies.compute.layer_kinds import Filling
-from paceline.topologies.compute.layer_times import Rates, gradient_s
+from paceline.topologies.compute.device_parameters import Parameters, usual_software
+from paceline.topologies.compute.layer_times import Filling, Rates, gradient_s
 from paceline.topologies.compute.model_work import WorkLike
-from paceline.topologies.compute.software import usual_software
 
 
 @dataclass(frozen=True, slots=True)

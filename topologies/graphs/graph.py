@@ -1,6 +1,6 @@
 """Cluster graphs: vertices and the links between them.
 
-Read this first, then `network_graphs`, `gpu_machines`, `compose` and `systems`.
+Read this first, then `network_graphs`, `machines`, `compose` and `systems`.
 
 * A graph is a value: vertices (devices, hosts, switches, NICs, memories) and the connections between them. A connection
   is `count` equal parallel links; every link is full duplex. `bytes_per_s` is always of one direction, and the same in
@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from paceline.topologies.graphs.links import LinkModel
-from paceline.topologies.graphs.variation import VariationModel
+from paceline.topologies.graphs.links import LinkModel, VariationModel
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -154,7 +153,7 @@ class Graph:
     def striped(self) -> Graph:
         """Returns the same graph with each plane of switches as one switch, as it carries traffic.
 
-        >>> from paceline.topologies.graphs.gpu_machines import nvswitch_node
+        >>> from paceline.topologies.graphs.machines import nvswitch_node
         >>> node = nvswitch_node(gpus=2, links_per_gpu=12, switches=6)
         >>> len(node.of_kind("switch")), len(node.striped().of_kind("switch"))
         (7, 2)

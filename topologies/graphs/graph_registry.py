@@ -10,11 +10,11 @@ from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
-from paceline.topologies.graphs import cpu_machines, gpu_machines, network_graphs, systems, trees
+from paceline.topologies.graphs import machines, network_graphs, systems
 from paceline.topologies.graphs.compose import compose
-from paceline.topologies.graphs.dragonfly import dragonfly
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.links import LinkModel
+from paceline.topologies.graphs.network_graphs import dragonfly
 
 Builder = Callable[..., Graph]
 
@@ -28,16 +28,16 @@ NETWORKS = _named(
     network_graphs.ring,
     network_graphs.torus,
     network_graphs.hypercube,
-    trees.leaf_spine,
-    trees.fat_tree,
+    network_graphs.leaf_spine,
+    network_graphs.fat_tree,
     dragonfly,
 )
 """networks of hosts"""
 
 NODES = _named(
-    gpu_machines.pcie_tree, gpu_machines.dual_root_pcie, gpu_machines.dgx1, gpu_machines.nvswitch_node,
-    cpu_machines.minsky_node, cpu_machines.ac922_node, cpu_machines.xeon_node, cpu_machines.knl_node,
-    cpu_machines.tianhe2_node,
+    machines.pcie_tree, machines.dual_root_pcie, machines.dgx1, machines.nvswitch_node,
+    machines.minsky_node, machines.ac922_node, machines.xeon_node, machines.knl_node,
+    machines.tianhe2_node,
 )  # fmt: skip
 """graphs of the insides of machines"""
 

@@ -8,15 +8,152 @@ validation.
 A message layer changes its protocol with the size of messages, so a link may have pieces, each with its own α and β up
 to a size. A part of every latency is work of the sender's and the receiver's processor, which handle one message at a
 time: many small messages to one rank queue for it, however fast the link is.
+
+How the bandwidth of a link varies over time: a random process with mean 1 that multiplies the link's bandwidth.
+
+The factor is redrawn at multiples of an interval and constant in between. Its law is floor + (1 − floor) · lognormal,
+with mean 1, so that a link's bandwidth is its mean bandwidth, whatever the other settings are. The logarithm is an
+autoregressive process of order 1 (AR(1), also called Gauss-Markov), which is stationary from the first interval on.
+Nothing is drawn in advance: a process yields one factor after the other, as long as a run asks for them.
+
+Links that occur only inside graphs: one hop of a network, a bus in a machine, a channel to memory.
+
+`LINKS` has end-to-end values of a message layer; a graph has hops. The link from a host to a switch has half of the
+latency in `LINKS`, so that two hosts on one switch have all of it; `LinkModel.between_switches_s` is added for each
+further hop from switch to switch. FOUND, MEMORY (with its confidence) and NOT FOUND say how well a value is known;
+DERIVED is computed from such values, INFERENCE is our guess.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
-from paceline.topologies.graphs.variation import VariationModel
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import near_miss
+
+STREAM = 23
+"""separates these draws from others with the same seed"""
+EVERY_S = 10.0
+"""seconds between two redraws; INFERENCE: the interval at which studies of cloud networks sample bandwidth (Uta et al.,
+NSDI 2020, from memory)"""
+CORRELATION = 0.8
+"""correlation of successive bandwidths; INFERENCE: congestion on wide-area paths lasts for about a minute. No published
+value was found"""
+FLOOR = 0.1
+"""smallest factor; our choice: at cv 0.3, a lognormal without a floor falls below it once in 10¹⁴ draws"""
+MOST_CV = 3.0
+"""largest coefficient of variation; beyond it, a mean over a run says nothing, since rare large values dominate it"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariationModel:
+    """The variation of a link's bandwidth over time.
+
+    The factor of interval k is
+
+        f_k = floor + (1 − floor) exp(σ z_k − σ²/2),   z_k = ρ z_(k−1) + √(1 − ρ²) ε_k,   ε_k ~ N(0, 1)
+
+    with σ² = ln(1 + (cv / (1 − floor))²) and ρ = ln(1 + correlation (exp(σ²) − 1)) / σ². So f has mean 1, standard
+    deviation `cv` and the correlation `correlation` between successive intervals, all exactly.
+
+    Args:
+        cv: the coefficient of variation: standard deviation over mean.
+        every_s: the seconds between two redraws.
+        correlation: the correlation of the bandwidths of two successive intervals, 0 or more and less than 1.
+        floor: the smallest factor, 0 or more and less than 1.
+        provenance: where the values come from.
+
+    >>> varying = VariationModel(cv=0.3)
+    >>> [round(factor, 2) for factor, _ in zip(varying.factors(seed=1, link="host0>switch"), range(4))]
+    [1.31, 1.17, 1.29, 1.17]
+    """
+
+    cv: float
+    every_s: float = EVERY_S
+    correlation: float = CORRELATION
+    floor: float = FLOOR
+    provenance: str = "given in the scenario"
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the logarithm of the lognormal part."""
+        return math.sqrt(math.log1p((self.cv / (1.0 - self.floor)) ** 2))
+
+    @property
+    def log_correlation(self) -> float:
+        """ρ: the correlation of successive logarithms, which is a little larger than that of successive factors."""
+        squared = self.sigma**2
+        return math.log1p(self.correlation * math.expm1(squared)) / squared
+
+    def correlation_after(self, intervals: int) -> float:
+        """Returns the correlation of the factors of two intervals that are so many intervals apart.
+
+        >>> varying = VariationModel(cv=0.5, correlation=0.8)
+        >>> round(varying.correlation_after(1), 12), round(varying.correlation_after(2), 3)
+        (0.8, 0.643)
+        """
+        squared = self.sigma**2
+        return math.expm1(squared * self.log_correlation**intervals) / math.expm1(squared)
+
+    def factors(self, seed: int, link: str) -> Factors:
+        """Returns the factor of each interval, without end.
+
+        Args:
+            seed: the seed of the run.
+            link: the name of the link. Links with different names vary independently.
+        """
+        return Factors(self, seed, link)
+
+
+BLOCK = 100_000
+"""factors that are skipped at a time, so that their random numbers take little memory"""
+FORGOTTEN = 1e-100
+"""the share of an earlier logarithm in a later one that is far below the rounding of the later one"""
+
+
+class Factors(Iterator[float]):
+    """The factors of a link's successive intervals.
+
+    >>> one, other = (VariationModel(cv=0.3, correlation=0.9).factors(1, "a-b") for _ in range(2))
+    >>> one.skip(5000)
+    >>> next(one) == [next(other) for _ in range(5001)][-1]
+    True
+    """
+
+    def __init__(self, variation: VariationModel, seed: int, link: str) -> None:
+        import numpy as np  # only a run draws; `paceline list topologies` starts faster without it
+
+        key = int.from_bytes(hashlib.blake2b(link.encode(), digest_size=8).digest(), "big")
+        self._generator = np.random.default_rng(np.random.SeedSequence((seed, STREAM, key)))
+        self._floor, self._sigma, self._rho = variation.floor, variation.sigma, variation.log_correlation
+        self._fresh = math.sqrt(1.0 - self._rho**2)
+        self._z: float | None = None
+        self._memory = math.ceil(math.log(FORGOTTEN) / math.log(self._rho)) if 0.0 < self._rho < 1.0 else 1
+        """intervals after which a logarithm has no influence"""
+
+    def __next__(self) -> float:
+        drawn = float(self._generator.standard_normal())
+        self._z = drawn if self._z is None else self._rho * self._z + self._fresh * drawn
+        return self._floor + (1.0 - self._floor) * math.exp(self._sigma * self._z - self._sigma**2 / 2)
+
+    def skip(self, count: int) -> None:
+        """Leaves out factors that nobody needs; the later ones are the same as if they had been drawn one by one."""
+        if count and self._z is None:
+            next(self)
+            count -= 1
+        for first in range(0, count, BLOCK):
+            drawn = self._generator.standard_normal(min(BLOCK, count - first))
+            z = self._z or 0.0
+            for fresh in drawn[-self._memory :].tolist():
+                z = self._rho * z + self._fresh * fresh
+            self._z = z
+
 
 Medium = Literal["memory", "nvlink", "pcie", "network"]
 """the medium of a hop, fastest first; a communication library tunes itself for the slowest on a route"""
@@ -232,3 +369,94 @@ LINKS: dict[str, LinkModel] = {
     )
 }  # fmt: skip
 """the links by name"""
+
+
+PREFIXES: dict[str, Medium] = {"pcie": "pcie", "qpi": "pcie", "xbus": "pcie", "xgmi": "pcie", "upi": "pcie"}
+PREFIXES |= {"nvlink": "nvlink", "infinity": "nvlink", "mcdram": "memory", "knl": "memory"}
+"""the medium of links with these names; the others are networks"""
+
+
+PEER_SHARE = 5 / 6
+"""of the rate of PCIe, what devices reach among each other through a root complex of Intel's: FOUND
+(INTEL_P2P_OVERHEAD in NCCL's topo.h), of AMD's all: MEMORY medium"""
+
+
+def _wire(name: str, latency_us: float, gigabytes_per_s: float, provenance: str) -> LinkModel:
+    kinds: list[Medium] = [kind for prefix, kind in PREFIXES.items() if name.startswith(prefix)]
+    medium: Medium = kinds[0] if kinds else "network"
+    latency_s = float(f"{latency_us}e-6")
+    return LinkModel(
+        name=name,
+        latency_s=latency_s,
+        bytes_per_s=gigabytes_per_s * 1e9,
+        provenance=provenance,
+        medium=medium,
+        hop_s=SWITCH_HOP_S,
+        peer_share=PEER_SHARE if name.endswith("-uplink") else 1.0,
+    )
+
+
+PCIE_LATENCY = "latency DERIVED from fits of FOUND rings: 6.0 us under one switch, 9.2 us across two roots"
+
+WIRES: dict[str, LinkModel] = {
+    wire.name: wire
+    for wire in (
+        _wire("pcie2-device", 3.0, 6.0, f"bandwidth MEMORY certain; {PCIE_LATENCY}"),
+        _wire("pcie3-device", 3.0, 12.0, f"bandwidth FOUND (NCCL's PCI_BW); {PCIE_LATENCY}"),
+        _wire("pcie4-device", 3.0, 26.3, f"bandwidth FOUND (Azure A100: 26.28 GB/s); {PCIE_LATENCY}"),
+        _wire("pcie5-device", 3.0, 51.5, f"bandwidth FOUND (Azure H100: 51 and 52 GB/s); {PCIE_LATENCY}"),
+        _wire("pcie3-uplink", 1.2, 12.0, f"switch to root; bandwidth FOUND (NCCL's PCI_BW); {PCIE_LATENCY}"),
+        _wire("pcie4-uplink", 1.2, 26.3, f"switch to root; bandwidth FOUND (Azure A100); {PCIE_LATENCY}"),
+        _wire("pcie5-uplink", 1.2, 51.5, f"switch to root; bandwidth FOUND (Azure H100); {PCIE_LATENCY}"),
+        _wire("qpi", 0.8, 6.0, f"traffic of GPUs; bandwidth FOUND (NCCL's BDW_QPI_BW; raw 19.2); {PCIE_LATENCY}"),
+        _wire("qpi-sandy-bridge", 0.1, 16.0, "one of two, raw; bandwidth MEMORY certain; latency INFERENCE"),
+        _wire("xbus-power8", 0.8, 30.0, "bandwidth MEMORY medium (raw 38.4); latency INFERENCE"),
+        _wire("xbus-power9", 0.8, 32.0, "bandwidth FOUND (NCCL's P9_BW; raw 64); latency INFERENCE"),
+        _wire("xgmi", 0.8, 16.0, "bandwidth FOUND (NCCL's AMD_ZEN12_BW); latency INFERENCE"),
+        _wire("upi-skylake", 0.8, 10.0, "traffic of GPUs; bandwidth FOUND (NCCL's SKL_QPI_BW); latency INFERENCE"),
+        _wire("upi", 0.8, 22.0, "bandwidth FOUND (NCCL's SRP_QPI_BW); latency INFERENCE"),
+        _wire("upi-emerald-rapids", 0.8, 40.0, "bandwidth FOUND (NCCL's ERP_QPI_BW); latency INFERENCE"),
+        _wire("infinity-fabric", 2.0, 42.0, "one link between AMD's GPUs, of 50 or 64 raw; both MEMORY low"),
+        _wire("aries-nic", 0.5, 17.18, "node to router; bandwidth FOUND (CODES: 16 GiB/s); latency INFERENCE"),
+        _wire("aries-local", 0.1, 5.637, "router to router; bandwidth FOUND (CODES: 5.25 GiB/s); latency INFERENCE"),
+        _wire("aries-global", 0.3, 5.036, "group to group; bandwidth FOUND (CODES: 4.69 GiB/s); latency INFERENCE"),
+        _wire("th-express2", 2.0, 6.36, "MPI; both MEMORY medium (Dongarra 2013); measured latency NOT FOUND"),
+        _wire("mcdram", 0.15, 480.0, "KNL 7250; bandwidth FOUND (lowain.org, NERSC); latency MEMORY medium"),
+        _wire("knl-ddr4", 0.13, 90.0, "KNL; bandwidth FOUND (JLab: about 90 GB/s); latency MEMORY medium"),
+        _wire("knl-mesh", 0.1, 480.0, "what MCDRAM delivers: INFERENCE, the mesh's own bandwidth NOT FOUND"),
+    )
+}  # fmt: skip
+"""the links that only graphs have, by name"""
+
+
+def link_named(name: str | LinkModel) -> LinkModel:
+    """Returns the link of this name, or the given link; raises `InputError` with a suggestion.
+
+    >>> link_named("nvlink3").bytes_per_s
+    20000000000.0
+    >>> link_named("eth-10")
+    Traceback (most recent call last):
+    paceline.algorithms.core.errors.InputError: unknown link 'eth-10' (did you mean eth-10g?)
+    """
+    known = LINKS | WIRES
+    if isinstance(name, LinkModel):
+        return name
+    if isinstance(name, str) and name in known:
+        return known[name]
+    hint = near_miss(name, known) or f" (there are {', '.join(known)})"
+    raise InputError(f"unknown link {name!r}{hint}")
+
+
+@cache
+def host_end(link: LinkModel) -> LinkModel:
+    """Returns the hop from a host to its switch: half of the latency, all of the processor's work."""
+    pieces = tuple(dataclasses.replace(piece, latency_s=piece.latency_s / 2) for piece in link.pieces)
+    return dataclasses.replace(link, latency_s=link.latency_s / 2, pieces=pieces)
+
+
+@cache
+def switch_hop(link: LinkModel) -> LinkModel:
+    """Returns the hop from one switch to the next over a cable of this kind."""
+    hop_s = link.between_switches_s
+    pieces = tuple(dataclasses.replace(piece, latency_s=hop_s) for piece in link.pieces)
+    return dataclasses.replace(link, latency_s=hop_s, pieces=pieces, send_s=0.0, receive_s=0.0)

@@ -14,7 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array, lil_array
 from scipy.sparse.csgraph import dijkstra
 
-from paceline.topologies.graphs.cards import cabled
+from paceline.topologies.graphs.compose import cabled
 from paceline.topologies.graphs.graph import Bisection, Graph
 
 SEARCHED = 16
@@ -79,7 +79,7 @@ def bisection(graph: Graph) -> Bisection:
     Up to 16 end points the best halves are searched for by an integer program, which is exact. With more, the result
     is an upper bound: the least cut between the first and the second half of the end points, in the builder's order.
 
-    >>> from paceline.topologies.graphs.cpu_machines import minsky_node
+    >>> from paceline.topologies.graphs.machines import minsky_node
     >>> bisection(minsky_node()).bytes_per_s / 1e9  # the X-bus
     30.0
     """

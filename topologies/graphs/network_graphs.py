@@ -4,6 +4,10 @@ Every builder takes integers and names of links (`paceline list topologies` show
 remedy for parameters that define no network. Sizes have an upper bound, so that a typing error does not fill the
 memory. In a star and in trees hosts are connected to switches; in a ring, torus and hypercube hosts are joined
 directly. Formulas of bisection bandwidths use b for the bandwidth of one connection in one direction.
+
+The dragonfly is that of Cray's Aries. Routers of a group form a grid: all routers of a row are joined to each other,
+and all of a column, by several links. Any two groups are joined by `pair_links` global links, which are distributed to
+the routers of each group in turn.
 """
 
 from __future__ import annotations
@@ -14,8 +18,7 @@ from collections.abc import Iterator
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Bisection, Connection, Graph, Place, Vertex
-from paceline.topologies.graphs.links import LinkModel
-from paceline.topologies.graphs.wires import host_end, link_named, switch_hop
+from paceline.topologies.graphs.links import LinkModel, host_end, link_named, switch_hop
 
 FAMILY = "a family of graphs, no machine"
 MOST = 16384
@@ -205,3 +208,233 @@ def spread_out(count: int, width: float, y: float) -> list[Place]:
 def hop(start: str, end: str, wire: LinkModel, count: int = 1) -> Connection:
     """Returns cables between two switches."""
     return Connection(ends=(start, end), link=switch_hop(wire), count=count)
+
+
+def leaf_spine(
+    *,
+    leaves: int = 4,
+    spines: int = 2,
+    hosts_per_leaf: int = 4,
+    link: str | LinkModel = "eth-10g",
+    uplink: str | LinkModel = "auto",
+    cables: int = 1,
+    uplinks: int = 1,
+) -> Graph:
+    """Returns hosts on leaf switches, with every leaf connected to every spine.
+
+    Bisection: a half consists of whole leaves or separates single hosts; the cost is linear between, so it is the
+    smaller of ⌊hosts/2⌋ b and spines ⌊leaves/2⌋ u + (⌊hosts/2⌋ − hosts_per_leaf ⌊leaves/2⌋) b, with u from a leaf to a
+    spine.
+
+    Args:
+        leaves: the number of switches with hosts.
+        spines: the number of switches that join the leaves.
+        hosts_per_leaf: hosts of each leaf.
+        link: from a host to its leaf.
+        uplink: from a leaf to a spine: a cable by its name, which adds a hop between switches, or a link unchanged;
+            `auto`: a cable like `link`, and `eth-40g-usnic` above `eth-10g`.
+        cables: links per host.
+        uplinks: links from each leaf to each spine.
+
+    >>> figures = leaf_spine(leaves=4, spines=2, hosts_per_leaf=4).describe()
+    >>> figures.nodes, figures.links, figures.diameter_hops
+    (22, 24, 4)
+    """
+    whole("leaves", leaves, 2, 1024)
+    whole("spines", spines, 1, 1024)
+    whole("hosts_per_leaf", hosts_per_leaf, 1, MOST // leaves)
+    whole("cables", cables, 1, 64)
+    whole("uplinks", uplinks, 1, 64)
+    cable = link_named(link)
+    down = host_end(cable)
+    if uplink == "auto":
+        uplink = "eth-40g-usnic" if cable.name == "eth-10g" else switch_hop(cable)
+    up = switch_hop(link_named(uplink)) if isinstance(uplink, str) else uplink
+    width = leaves * max(1.6, hosts_per_leaf * 0.62 + 0.5)
+    spots = spread_out(leaves, width, 2.0)
+    roots = [
+        Vertex(name=f"spine{n}", kind="switch", place=place)
+        for n, place in enumerate(spread_out(spines, width * 0.8, 4.0 + 0.02 * width))
+    ]
+    vertices, connections = [*roots], []
+    for number, (x, y) in enumerate(spots):
+        leaf = Vertex(name=f"leaf{number}", kind="switch", place=(x, y))
+        row = spread_out(hosts_per_leaf, width / leaves - 0.5, 0.8)
+        hosts = [
+            Vertex(name=f"host{number * hosts_per_leaf + n}", kind="host", place=(x + at, low))
+            for n, (at, low) in enumerate(row)
+        ]
+        vertices += [leaf, *hosts]
+        connections += [Connection(ends=(leaf.name, root.name), link=up, count=uplinks) for root in roots]
+        connections += [Connection(ends=(leaf.name, host.name), link=down, count=cables) for host in hosts]
+    half, low = leaves * hosts_per_leaf // 2, leaves // 2
+    per_cable = cables * down.bytes_per_s
+    across = min(half * per_cable, spines * low * uplinks * up.bytes_per_s + (half - hosts_per_leaf * low) * per_cable)
+    return Graph(
+        name="leaf-spine",
+        vertices=tuple(vertices),
+        connections=tuple(connections),
+        provenance=FAMILY,
+        bisection=Bisection(across, "exact: hosts cut off, or whole leaves"),
+    )
+
+
+def fat_tree(*, k: int = 4, link: str | LinkModel = "eth-10g") -> Graph:
+    """Returns the k-ary fat tree of Al-Fares, Loukissas and Vahdat 2008: k pods, k³/4 hosts, switches with k ports.
+
+    Bisection: k³/8 b, exact, as any permutation of the hosts can be routed at full speed. Diameter: 6.
+
+    Args:
+        k: the number of ports of a switch, even.
+        link: every link.
+
+    >>> figures = fat_tree(k=4).describe()
+    >>> figures.nodes, figures.links, figures.diameter_hops
+    (36, 48, 6)
+    """
+    if whole("k", k, 2, 80) % 2:
+        raise InputError(f"k: found {k}, expected an even number from 2 to 80")
+    wire, half = link_named(link), k // 2
+    pod_width = half * (half * 0.62 + 0.45) + 0.7
+    width = k * pod_width
+    vertices = [
+        Vertex(name=f"core{n}", kind="switch", place=place)
+        for n, place in enumerate(spread_out(half * half, width * 0.75, 5.6 + 0.05 * width))
+    ]
+    connections: list[Connection] = []
+    for pod, (middle, _) in enumerate(spread_out(k, width, 0.0)):
+        edges = [(middle + x, y) for x, y in spread_out(half, pod_width - 0.7, 2.0)]
+        for number, (x, y) in enumerate(edges):
+            top, edge = f"aggregation{pod}.{number}", f"edge{pod}.{number}"
+            vertices.append(Vertex(name=top, kind="switch", place=(x, y + 1.7)))
+            vertices.append(Vertex(name=edge, kind="switch", place=(x, y)))
+            connections += [hop(top, f"core{number * half + n}", wire) for n in range(half)]
+            connections += [hop(edge, f"aggregation{pod}.{n}", wire) for n in range(half)]
+            for n, (at, low) in enumerate(spread_out(half, half * 0.62, 0.8)):
+                host = f"host{(pod * half + number) * half + n}"
+                vertices.append(Vertex(name=host, kind="host", place=(x + at, low)))
+                connections.append(Connection(ends=(edge, host), link=host_end(wire)))
+    return Graph(
+        name="fat-tree",
+        vertices=tuple(vertices),
+        connections=tuple(connections),
+        provenance=f"{FAMILY}; Al-Fares, Loukissas, Vahdat, SIGCOMM 2008",
+        bisection=Bisection(k**3 // 4 // 2 * wire.bytes_per_s, "exact: k³/8 b"),
+    )
+
+
+ROW_GAP, COLUMN_GAP = 2.3, 1.15
+
+
+def dragonfly(
+    *,
+    groups: int = 4,
+    rows: int = 2,
+    columns: int = 4,
+    hosts_per_router: int = 2,
+    hosts: int = 0,
+    column_links: int = 3,
+    pair_links: int = 2,
+    link: str | LinkModel = "aries-nic",
+    within: str | LinkModel = "auto",
+    between: str | LinkModel = "auto",
+) -> Graph:
+    """Returns groups of routers in rows and columns, in which all rows, columns and groups are joined all to all.
+
+    Bisection: no formula; measured, so from 17 hosts on an upper bound, halved group by group.
+
+    Args:
+        groups: the number of groups; one has no global links.
+        rows: rows of routers in a group; 6 in Aries.
+        columns: columns of routers in a group; 16 in Aries.
+        hosts_per_router: hosts of a router; 4 in Aries.
+        hosts: the number of hosts, router by router; 0 fills all routers.
+        column_links: links between two routers of a column; 3 in Aries (MEMORY high).
+        pair_links: global links between two groups.
+        link: from a host to its router.
+        within: between routers of a group; `auto`: `aries-local` with `aries-nic`, otherwise a cable like `link`.
+        between: between groups; `auto`: `aries-global` with `aries-nic`, otherwise a cable like `link`.
+
+    >>> figures = dragonfly(groups=2, rows=2, columns=2, hosts_per_router=1, pair_links=4).describe()
+    >>> figures.nodes, figures.links, figures.diameter_hops
+    (16, 28, 5)
+    """
+    routers = whole("groups", groups, 1, 256) * whole("rows", rows, 1, 16) * whole("columns", columns, 1, 32)
+    room = routers * whole("hosts_per_router", hosts_per_router, 1, 16)
+    if room > MOST or routers > MOST // 4:
+        raise InputError(f"groups, rows, columns: found room for {room} hosts, expected at most {MOST}")
+    whole("column_links", column_links, 1, 16)
+    whole("pair_links", pair_links, 1, 1024)
+    whole("hosts", hosts, 0, room)
+    cable = link_named(link)
+    hop = switch_hop(cable)
+    within, between = (
+        (own if cable.name == "aries-nic" else hop) if given == "auto" else given
+        for given, own in ((within, "aries-local"), (between, "aries-global"))
+    )
+    grids = [_routers(group, rows, columns) for group in range(groups)]
+    spots = _places(groups, rows, columns)
+    vertices = [
+        Vertex(name=name, kind="switch", place=_in_group(spots[group], number, rows, columns))
+        for group, grid in enumerate(grids)
+        for number, name in enumerate(grid)
+    ]
+    connections = [
+        *itertools.chain.from_iterable(_inside(grid, columns, within, column_links) for grid in grids),
+        *_global(grids, pair_links, between),
+    ]
+    machines = [(router, n) for router in vertices for n in range(hosts_per_router)][: hosts or room]
+    for number, (router, n) in enumerate(machines):
+        x, y = router.place
+        at = (x + ((n + 0.5) / hosts_per_router - 0.5) * 0.9 * COLUMN_GAP, y - 0.55)
+        vertices.append(Vertex(name=f"host{number}", kind="host", place=at))
+        connections.append(Connection(ends=(router.name, f"host{number}"), link=host_end(cable)))
+    return Graph(name="dragonfly", vertices=tuple(vertices), connections=tuple(connections), provenance=FAMILY)
+
+
+def _routers(group: int, rows: int, columns: int) -> list[str]:
+    return [f"router{group}.{row}.{column}" for row in range(rows) for column in range(columns)]
+
+
+def _places(groups: int, rows: int, columns: int) -> list[Place]:
+    """Returns the centres of the groups: on a circle large enough to separate them."""
+    size = math.hypot(columns * COLUMN_GAP, rows * ROW_GAP)
+    radius = 0.0 if groups == 1 else max(size * 0.62, groups * size * 1.05 / (2 * math.pi))
+    turned = math.pi / groups if groups % 2 == 0 else 0.0  # an even number is turned, so that its groups form rows
+    return [
+        (x * math.cos(turned) - y * math.sin(turned), x * math.sin(turned) + y * math.cos(turned))
+        for x, y in on_circle(groups, radius)
+    ]
+
+
+def _in_group(middle: Place, number: int, rows: int, columns: int) -> Place:
+    row, column = divmod(number, columns)
+    return middle[0] + (column - (columns - 1) / 2) * COLUMN_GAP, middle[1] + ((rows - 1) / 2 - row) * ROW_GAP
+
+
+def _inside(grid: list[str], columns: int, within: str | LinkModel, column_links: int) -> Iterator[Connection]:
+    wire = link_named(within)
+    for first, second in itertools.combinations(range(len(grid)), 2):
+        ends = grid[first], grid[second]
+        if first // columns == second // columns:
+            yield Connection(ends=ends, link=wire, bend=_bow(first, second))
+        elif first % columns == second % columns:
+            yield Connection(ends=ends, link=wire, count=column_links, bend=0.0 if second == first + columns else 0.12)
+
+
+def _bow(first: int, second: int) -> float:
+    """Returns the bend of a link over the routers between its ends, at most the space above the row."""
+    return 0.0 if second == first + 1 else -min(0.25, 2.2 / ((second - first) * COLUMN_GAP))
+
+
+def _global(grids: list[list[str]], pair_links: int, between: str | LinkModel) -> Iterator[Connection]:
+    """Distributes the links of every pair of groups to routers in turn; several between two routers become one."""
+    wire, turn = link_named(between), [0] * len(grids)
+    for first, second in itertools.combinations(range(len(grids)), 2):
+        counts: dict[tuple[str, str], int] = {}
+        for _ in range(pair_links):
+            ends = grids[first][turn[first] % len(grids[first])], grids[second][turn[second] % len(grids[second])]
+            turn[first], turn[second] = turn[first] + 1, turn[second] + 1
+            counts[ends] = counts.get(ends, 0) + 1
+        for ends, count in counts.items():
+            yield Connection(ends=ends, link=wire, count=count)

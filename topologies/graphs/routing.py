@@ -113,7 +113,7 @@ class Routes:
     Raises:
         InputError: the rule is unknown, or is not for such a graph.
 
-    >>> from paceline.topologies.graphs.trees import fat_tree
+    >>> from paceline.topologies.graphs.network_graphs import fat_tree
     >>> routes = Routes(fat_tree(k=4), rule="ecmp")
     >>> len({routes.between("host0", "host15", flow).vertices for flow in range(100)})
     4

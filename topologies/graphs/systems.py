@@ -9,13 +9,19 @@ from __future__ import annotations
 import dataclasses
 
 from paceline.topologies.graphs.compose import compose
-from paceline.topologies.graphs.cpu_machines import ac922_node, knl_node, minsky_node, tianhe2_node, xeon_node
-from paceline.topologies.graphs.dragonfly import dragonfly
-from paceline.topologies.graphs.gpu_machines import dgx1, nvswitch_node, pcie_tree
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.links import LinkModel
-from paceline.topologies.graphs.network_graphs import star, whole
-from paceline.topologies.graphs.trees import leaf_spine
+from paceline.topologies.graphs.machines import (
+    ac922_node,
+    dgx1,
+    knl_node,
+    minsky_node,
+    nvswitch_node,
+    pcie_tree,
+    tianhe2_node,
+    xeon_node,
+)
+from paceline.topologies.graphs.network_graphs import dragonfly, leaf_spine, star, whole
 
 
 def cori_knl(*, nodes: int = 64) -> Graph:

@@ -14,7 +14,7 @@ from pathlib import Path
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import TOPOLOGIES, build
-from paceline.topologies.importing import attributed, elements, nvidia_smi, simgrid
+from paceline.topologies.importing import assembly, attributed, nvidia_smi, simgrid
 
 FORMATS = "the text of nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML"
 
@@ -55,7 +55,7 @@ def load(path: Path, settings: Mapping[str, str] | None = None) -> Graph:
     text = _read(path)
     start = text.lstrip()
     if start.startswith("<"):
-        root = elements.parse(start, str(path)).local
+        root = assembly.parse(start, str(path)).local
         _no_settings(given, path)
         if root == "platform":
             return simgrid.platform(start, str(path), path.stem)

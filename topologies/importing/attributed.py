@@ -21,9 +21,8 @@ from paceline.algorithms.core.checksums import parsed
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
 from paceline.topologies.graphs.graph import Graph, Kind
-from paceline.topologies.graphs.links import LINKS
-from paceline.topologies.graphs.wires import host_end, link_named, switch_hop
-from paceline.topologies.importing import elements, quantities
+from paceline.topologies.graphs.links import LINKS, host_end, link_named, switch_hop
+from paceline.topologies.importing import assembly
 from paceline.topologies.importing.assembly import Wire, assemble, refuse
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -111,7 +110,7 @@ def graphml(text: str, where: str, name: str) -> Graph:
     >>> graph.connections[0].bytes_per_s
     1000000000.0
     """
-    root = elements.parse(text, where)  # refuses invalid XML and entities, with the line
+    root = assembly.parse(text, where)  # refuses invalid XML and entities, with the line
     ends = [(element, key) for element in root.walk() if element.local == "edge" for key in ("source", "target")]
     refuse(where, [f"line {end.line}: edge: {key}: missing" for end, key in ends if key not in end.attributes])
     import networkx as nx  # slow to import, so only when such a file is read
@@ -179,8 +178,8 @@ def _wire(edge: Edge, kinds: Mapping[str, Kind], problems: list[str]) -> Wire | 
             named = switch_hop(named)
         elif "switch" in ends:
             named = host_end(named)
-    across = _value(data, ("bandwidth", "bytes_per_s"), quantities.bytes_per_s, edge.where, problems)
-    latency_s = _value(data, ("latency", "latency_s"), quantities.seconds, edge.where, problems)
+    across = _value(data, ("bandwidth", "bytes_per_s"), assembly.bytes_per_s, edge.where, problems)
+    latency_s = _value(data, ("latency", "latency_s"), assembly.seconds, edge.where, problems)
     count = data.get("count", 1)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1_000_000:
         problems.append(f"{edge.where}: count: found {count!r}, expected a whole number from 1")

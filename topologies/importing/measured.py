@@ -16,7 +16,7 @@ from statistics import median
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.machine_profile import Points
-from paceline.topologies.importing.quantities import NUMBER
+from paceline.topologies.importing.assembly import NUMBER
 
 RATE = "message-rate"
 """the operation of a curve that was derived from a bandwidth of many messages in flight"""
