@@ -19,7 +19,7 @@ from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.runs.run import simulate
 from paceline.workloads.batches.examples import LabelledBatch
 from paceline.workloads.learners.torch_learner import Joint
-from tests.thorough import sampled
+from tests.thorough import extra, sampled
 
 LAYERWISE = ["ddp", "layerwise-sgd-lazy", "layerwise-sgd-next-forward"]
 PLAIN: dict[str, dict[str, Any]] = defaultdict(dict, hsgd={"momentum": 0.0, "lars": None})
@@ -72,7 +72,7 @@ def test_accumulated_gradients_are_those_of_a_batch_as_large_as_all_of_them(
     np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-12 * np.abs(whole).max())
 
 
-@pytest.mark.parametrize("accumulate", [2, 5])
+@pytest.mark.parametrize("accumulate", [5, extra(2)])
 @pytest.mark.parametrize("name", [name for name in ACCUMULATING if name != "async-sgd"])
 def test_a_step_of_micro_batches_takes_their_gradients_and_one_exchange(name: str, accumulate: int) -> None:
     """On a slow link k − 1 gradients are added to a step, and no byte: layers overlap with the last backward pass."""

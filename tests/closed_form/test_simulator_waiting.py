@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.methods.delayed import Agd
-from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.algorithms.methods.sync_elastic import SyncEasgd3
 from paceline.records.trace import Schedule, Trace
@@ -20,7 +17,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import MeasuredNetwork, NoCost
 from tests.clusters import fixed_costs
 from tests.support import FixedTiming, job_of
-from tests.thorough import cases, extra, sampled
+from tests.thorough import cases, sampled
 
 Law = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
@@ -31,10 +28,6 @@ def exponential(generator: np.random.Generator, shape: tuple[int, int]) -> np.nd
 
 def lognormal(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     return generator.lognormal(-(0.25**2) / 2, 0.25, shape)
-
-
-def weibull(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    return generator.weibull(2.0, shape) / 0.886226925
 
 
 def drawn(law: Law, workers: int, steps: int, scale: Sequence[float] | None = None) -> FixedTiming:
@@ -50,40 +43,15 @@ def step_times(trace: Trace) -> np.ndarray:
     return np.diff([0.0] + [update.time_s for update in trace.updates if update.rank == 0])
 
 
-@pytest.mark.parametrize(
-    ("law", "workers", "expected"),
-    [
-        (exponential, 4, 25 / 12),
-        extra((exponential, 16, 3.3807290)),
-        (lognormal, 8, 1.4001),
-        extra((weibull, 8, 1.8158)),
-    ],
-)
-def test_a_synchronous_step_is_the_slowest_of_all_s1_s4(law: Law, workers: int, expected: float) -> None:
-    steps = cases(1000, 3000)
-    trace = simulate_job(job_of(SyncSgd(), workers, steps=steps), drawn(law, workers, steps), NoCost(), Schedule(10**9))
-    times = step_times(trace)
-    assert len(times) == steps
-    assert times.mean() == pytest.approx(expected, abs=3 * times.std() / steps**0.5)
-
-
 def staleness(workers: int, steps: int, timing: FixedTiming) -> list[tuple[int, int]]:
     """(rank, staleness) of every update of asynchronous SGD whose messages cost nothing."""
     trace = simulate_job(job_of(AsyncSgd(), workers, steps=steps), timing, NoCost(), Schedule(10**9))
     return [(update.rank, update.staleness) for update in trace.updates]
 
 
-@pytest.mark.parametrize("law", [exponential, lognormal])
-def test_mean_staleness_is_the_number_of_the_others(law: Law) -> None:
-    """An identity: the lags of one worker add up to the versions that have passed; the ends cause O(N²/updates)."""
-    workers, steps = 6, 3000
-    lags = [lag for _, lag in staleness(workers, steps, drawn(law, workers, steps, scale=[1, 1, 2, 2, 3, 5]))]
-    assert np.mean(lags) == pytest.approx(workers - 1, abs=workers**2 / steps)
-
-
 def test_exponential_service_gives_a_geometric_law() -> None:
     """P(τ = s) = (1/N)(1 − 1/N)^s."""
-    workers, steps = 8, 16_000
+    workers, steps = 8, 8_000
     lags = Counter(lag for _, lag in staleness(workers, steps, drawn(exponential, workers, steps)))
     for lag in range(8):
         share = (1 / workers) * (1 - 1 / workers) ** lag
@@ -112,14 +80,6 @@ def test_equal_deterministic_workers_are_workers_minus_one_behind(workers: int) 
     """Number 25, and O3 for any number of them."""
     lags = [lag for _, lag in staleness(workers, 40, FixedTiming())]
     assert lags == [min(index, workers - 1) for index in range(40)]
-
-
-@given(st.lists(st.floats(0.1, 5.0), min_size=2, max_size=5))
-def test_round_robin_takes_its_workers_in_rank_order_whatever_their_speeds(seconds: list[float]) -> None:
-    workers = len(seconds)
-    job = job_of(Easgd(), workers, steps=3 * workers + 1)
-    trace = simulate_job(job, FixedTiming(compute=lambda rank, _: seconds[rank]), NoCost(), Schedule(1))
-    assert [update.rank for update in trace.updates] == [turn % workers for turn in range(3 * workers + 1)]
 
 
 def test_one_worker_has_efficiency_one_and_more_never_speed_up_beyond_their_number() -> None:

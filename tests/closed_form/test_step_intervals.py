@@ -17,6 +17,7 @@ from paceline.simulator.runs.run import perform, reusable_network
 from paceline.simulator.runs.step_interval import step_factors
 from paceline.topologies.catalogue.device import Interval
 from paceline.topologies.closed_forms import ring_all_reduce_s
+from tests.thorough import extra
 
 LOW, HIGH = 0.8, 1.25
 INTERVAL = Interval(LOW, HIGH, 0.8, "predictions of this test")
@@ -58,7 +59,7 @@ def known(found: StepFactors | None) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("algorithm", ["sync-sgd", "async-sgd", "hbs-sgd", "gossip", "layerwise-sgd"])
-@pytest.mark.parametrize("updates", [3, 300])
+@pytest.mark.parametrize("updates", [3, extra(300)])
 def test_without_communication_a_step_has_the_gradients_interval(algorithm: str, updates: int) -> None:
     found, _ = factors_of(plan_of(algorithm, f"stop.updates={updates}"), message_cost=False)
     assert known(found) == pytest.approx((LOW, HIGH))
@@ -81,7 +82,7 @@ def test_communication_only_has_no_width(algorithm: str) -> None:
     assert known(found) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("updates", [400, 2500])
+@pytest.mark.parametrize("updates", [400, extra(2500)])
 def test_a_server_has_the_interval_of_whole_runs(updates: int) -> None:
     """The same as two whole runs with scaled gradients; the share of the gradients in a step would be far off."""
     plan = plan_of("async-sgd", f"stop.updates={updates}", "cluster.network.link.bandwidth=1 Gbit/s")

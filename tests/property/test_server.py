@@ -140,28 +140,6 @@ def test_lags_and_unfinished_rounds_are_all_other_updates(
     assert sum(row.staleness for row in rows) + after == (workers - own) * steps
 
 
-@pytest.mark.parametrize("workers", [2, 4, 8])
-@pytest.mark.parametrize("law", ["equal", "uniform", "unlike"])
-def test_the_mean_lag_is_one_less_than_the_workers(workers: int, law: str) -> None:
-    """Number 24 in virtual time, for any speeds; O(λ²/updates) remains, from the rounds cut off at the end.
-
-    A worker's last round is cut off by at most (λ − 1) · (its step / the shortest step) updates of others, which is
-    4 (λ − 1) here, and λ workers have one: the mean falls short by at most 4 λ (λ − 1) / updates.
-    """
-    updates = 500
-    drawn_s = np.random.default_rng(3).uniform(0.5, 2.0, size=(workers, updates + 2))
-    times: dict[str, Any] = {
-        "equal": 1.0,
-        "uniform": lambda rank, step: float(drawn_s[rank, step]),
-        "unlike": lambda rank, _step: 0.5 + 1.5 * rank / (workers - 1),
-    }
-    job = job_of(AsyncSgd(), workers, steps=updates)
-    trace = simulate_job(job, FixedTiming(compute=times[law]), NoCost(), Schedule(every=updates))
-    lags = [row.staleness for row in trace.updates]
-    assert len(lags) == updates
-    assert 0 <= (workers - 1) - np.mean(lags) <= 4 * workers * (workers - 1) / updates
-
-
 DAMPED = ["async-sgd", "async-msgd", "softsync", "k-async", "k-batch-async"]
 
 # --- numbers 20 and 23: arithmetic -----------------------------------------------------------------------------------
