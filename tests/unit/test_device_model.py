@@ -319,6 +319,7 @@ def unknown() -> list[LeftOut]:
     return [row for row in fitting.error_rows() if not row.known]
 
 
+@pytest.mark.thorough
 def test_intervals_contain_70_to_90_per_cent_of_the_rows_of_other_chips(unknown: list[LeftOut]) -> None:
     """The interval for a chip comes from the errors of other chips, each left out of the fit; so it is a real test."""
     chips = [chip_key(one.spec) for one in fitting.observations()]
@@ -333,11 +334,32 @@ def test_intervals_contain_70_to_90_per_cent_of_the_rows_of_other_chips(unknown:
     assert 0.7 < fmean(hit for hits in inside.values() for hit in hits) < 0.9
 
 
+@pytest.mark.thorough
 def test_a_chip_never_seen_is_missed_by_a_fifth(unknown: list[LeftOut]) -> None:
     """What docs/devices.md says."""
     errors = [abs(math.exp(-row.error) - 1) for row in unknown]
     assert 0.1 < np.median(errors) < 0.2
     assert 0.15 < fmean(errors) < 0.25
+
+
+def test_a_range_holds_four_fifths_of_the_errors_of_its_kind() -> None:
+    """Of 101 even errors; and where a class of precision has few, those of all classes."""
+    rows = [LeftOut(host=False, precision="half", known=False, error=number / 100) for number in range(101)]
+    few = [LeftOut(host=False, precision="full", known=False, error=9.0)]
+    found = {(one.host, one.precision, one.known): one for one in ranges([*rows, *few])}
+    half, full = found[False, "half", False], found[False, "full", False]
+    assert (half.low, half.high, half.rows) == (pytest.approx(0.1), pytest.approx(0.9), 101)
+    assert full.rows == 102 and found.keys() >= {(False, "tensor", False)}
+
+
+def test_the_stored_error_of_a_chip_is_that_of_its_rows_left_out() -> None:
+    chip = chip_key(P100)
+    rows = [place for place, one in enumerate(fitting.observations()) if chip_key(one.spec) == chip]
+    predicted = fitting.fit().predicted_s(fitting.fit().parameters(rows))
+    errors = [abs(fitting.observations()[place].seconds / predicted[place] - 1) for place in rows]
+    stored = chip_error(P100)
+    assert stored is not None
+    assert (stored.rows, stored.error) == (len(rows), pytest.approx(fmean(errors), abs=0.02))
 
 
 def test_every_published_row_can_be_read() -> None:
