@@ -5,7 +5,8 @@ Rules of this file:
 * Every gradient is a unit vector of its own, whatever the weights are. So each number of the final weights is the
   weight of one gradient, and one number is that of the initial weights.
 * After the first gradients all further ones are 0. What the first have set in motion (averages, momentum, residuals,
-  exchanges in flight) ends, and then every rank has to hold each of them with the weight of `Method.gradient_weight`.
+  exchanges in flight) ends, which the run waits for, and then every rank has to hold each of them with the weight of
+  `Method.gradient_weight`.
 * The method has the hyper-parameters of its `linear_form`. Every second seed has a learning rate that changes with each
   step, which shows whose steps are counted.
 * The order of moves is that of the case, until the first gradients have been computed. Then all ranks get their turns.
@@ -25,12 +26,14 @@ import numpy as np
 from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
 from paceline.algorithms.core.method import Method, changed
+from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.schedules import Steps
-from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.core.values import Layer, Layout, Rank, Samples, Step
 from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.observed import WithDeaths
 from paceline.checking.cases.performing import MOVES_PER_STEP
+from paceline.checking.driver import LaneTask
 from paceline.checking.limits import limited
 from paceline.checking.moves import Fair, Move
 from paceline.records.figures import written_apart
@@ -41,6 +44,9 @@ EACH = 3
 """first gradients of each worker, on average"""
 FADING_STEPS = 40
 """steps or rounds until the influence of the past has faded: 0.775^40 of an elastic distance of 4 workers is left"""
+STILL, QUIET = 1e-5, 4
+"""a weight that moves less than this share of a usual one is still, and a run ends once all weights have been still for
+so many steps, and for so many periods; provenance: ours"""
 LONGEST = 6
 """the longest period that is measured, in steps; random cases have short periods too"""
 AFTER_DEATH = 20
@@ -186,11 +192,32 @@ def measured_weights(case: Case) -> Measurement | None:
     return Measurement(job, learner, copies, rows, job.workers - len(run.dead))
 
 
+class _Fading(WithDeaths):
+    """A run that ends when the weights of no rank have moved for some steps after the last gradient."""
+
+    def __init__(self, job: Job, deaths: Sequence[tuple[int, int]], learner: UnitGradients) -> None:
+        super().__init__(job, deaths)
+        self._learner, self._still = learner, float(getattr(job.method, "learning_rate", 1.0)) / job.workers * STILL
+        self._needed = QUIET * (1 + job.method.longest_period(job.workers))
+        self._seen = dict[Rank, Any]()
+        self._quiet = dict.fromkeys((me.rank for me in job.team), 0)
+
+    def _next(self, task: LaneTask, op: NextStep) -> Step | None:
+        rank, weights = task.me.rank, getattr(op.state, "weights", None)
+        if self._learner.all_computed and weights is not None:
+            moved = rank not in self._seen or np.abs(weights.vector - self._seen[rank]).max() > self._still
+            self._quiet[rank] = 0 if moved else self._quiet[rank] + 1
+            self._seen[rank] = np.array(weights.vector)
+            if min(steps for one, steps in self._quiet.items() if one not in self.dead) >= self._needed:
+                self._rule.stop("loss")
+        return super()._next(task, op)
+
+
 def _ended(case: Case, job: Job, learner: UnitGradients, steps: int) -> WithDeaths | None:
     """Runs a job for so many steps of each worker, after the moves of the case; None if that fails."""
     job = dataclasses.replace(job, budget=Budget(samples=steps * job.global_batch))
     budget = Budget(samples=job.samples_in((job.limit or 0) + len(case.choices) // 4))
-    run = WithDeaths(dataclasses.replace(job, budget=budget), case.deaths)
+    run = _Fading(dataclasses.replace(job, budget=budget), case.deaths, learner)
     most = MOVES_PER_STEP * len(job.team) * (steps + len(case.choices))
     try:
         run.run(limited(_Order(case, learner, len(job.team)), most))

@@ -388,18 +388,19 @@ def _died(outcome: Outcome) -> str:
     return " and ".join(deaths)
 
 
-def violated(outcome: Outcome, *, costly: bool = True) -> Iterator[tuple[str, str]]:
+def violated(outcome: Outcome, *, costly: bool = True, only: str | None = None) -> Iterator[tuple[str, str]]:
     """Yields the violated invariants of an outcome: the name, and what was found.
 
     Args:
         outcome: of a case.
         costly: whether costly invariants are checked too.
+        only: the name of the only invariant to check besides the error of the run; None: all.
     """
     failed = error_of(outcome)
     if outcome.case.deaths:
         if failed is not None:
             yield Guarantee.SURVIVES_WORKERS.slug, f"after {_died(outcome)}: {failed[0]}: {failed[1]}"
-        elif costly:
+        elif costly and only in (None, AFTER_DEATHS):
             yield from ((AFTER_DEATHS, f"after {_died(outcome)}: {words}") for words in _gradient_weights(outcome))
         return
     if failed is not None:
@@ -407,7 +408,7 @@ def violated(outcome: Outcome, *, costly: bool = True) -> Iterator[tuple[str, st
         if not costly or isinstance(outcome.error, TooLong):
             return
     for one in INVARIANTS.values():
-        if one.costly and not costly:
+        if (one.costly and not costly) or only not in (None, one.name):
             continue
         if (failed is None and not outcome.case.deaths) or one.name == "pure-programs":
             yield from ((one.name, words) for words in one.check(outcome))
@@ -433,7 +434,7 @@ class Violation:
 
 
 def violations(
-    outcome: Outcome, *, costly: bool = True, values: Mapping[str, Measured] | None = None
+    outcome: Outcome, *, costly: bool = True, values: Mapping[str, Measured] | None = None, only: str | None = None
 ) -> list[Violation]:
     """Lists what a case violates: invariants of all methods, then guarantees that its method promises.
 
@@ -441,14 +442,15 @@ def violations(
         outcome: of the case.
         costly: whether invariants are checked for which the case has to run again.
         values: the result of `worst_values.measured`, if it is known.
+        only: the name of the only guarantee to check besides the error of the run; None: all.
 
     >>> from paceline.algorithms import find
     >>> from paceline.checking.cases import performed
     >>> violations(performed(Case(method=find("ssp")(), nodes=(1, 1), steps=3)))
     []
     """
-    found = [*violated(outcome, costly=costly)]
-    if outcome.error is None and not outcome.case.deaths:
+    found = [*violated(outcome, costly=costly, only=only)]
+    if outcome.error is None and not outcome.case.deaths and only not in INVARIANTS:
         found += _declared(outcome, values)
     found.sort(key=lambda one: one[0] in LAST)
     return [Violation(guarantee=name, words=words, case=outcome.case) for name, words in found]

@@ -48,11 +48,77 @@ class ObservedVector:
     words: str
 
 
-class Observed(AnyOrder):
-    """One run of one job, as `AnyOrder`; `findings` returns what it has violated."""
+class WithDeaths(AnyOrder):
+    """One run of one job in which ranks die.
 
-    def __init__(self, job: Job, start: StoppedRun | None = None) -> None:
+    Args:
+        job: the job to run.
+        deaths: (rank, number of the move before which it dies) for each. A rank that has ended before does not die.
+        start: as in `AnyOrder`.
+    """
+
+    def __init__(self, job: Job, deaths: Sequence[tuple[int, int]] = (), start: StoppedRun | None = None) -> None:
         super().__init__(job, start=start)
+        self._to_die = sorted(deaths, key=lambda death: death[1])
+        self._dead: set[Rank] = set()
+
+    @property
+    def dead(self) -> frozenset[Rank]:
+        """The ranks that have died."""
+        return frozenset(self._dead)
+
+    def _ready(self) -> list[Move]:
+        while self._to_die and self._to_die[0][1] <= self._moves:
+            self._die(Rank(self._to_die.pop(0)[0]))
+        return super()._ready()
+
+    def _die(self, rank: Rank) -> None:
+        mine = [task for task in self._tasks if task.me.rank == rank]
+        if not any(task.promise is None for task in mine):
+            return
+        self._dead.add(rank)
+        self._mail.lose(rank)
+        self._abandon(mine)
+        for task in mine:
+            task.lane.steps.close()
+            self._tasks.remove(task)
+
+    def _failed_peer(self, task: LaneTask) -> Rank | None:
+        """Returns the dead rank because of which the lane's operation fails; None if it does not fail now."""
+        op = task.op
+        if isinstance(op, COLLECTIVES):
+            missing = [] if task.room is None else task.room.missing
+            return next((one for one in missing if one in self._dead), None)
+        if not isinstance(op, Receive) or self._letter(task, op) is not None:
+            return None
+        return self._mail.failed_peer(task.me.rank, op.source)
+
+    def _can_go(self, task: LaneTask) -> bool:
+        return super()._can_go(task) or self._failed_peer(task) is not None
+
+    def _perform(self, task: LaneTask, op: Op[Any]) -> Any:
+        dead = self._failed_peer(task)
+        if dead is None:
+            return super()._perform(task, op)
+        if isinstance(op, Receive):
+            self._mail.inboxes[task.me.rank].report(op.source, dead)
+        task.room = None
+        raise PeerFailed(f"rank {dead} died", dead)
+
+    def _lane_failed(self, error: Exception) -> None:
+        if not isinstance(error, PeerFailed):
+            super()._lane_failed(error)
+
+    def _send(self, task: LaneTask, op: Send) -> None:
+        if op.to not in self._dead:
+            super()._send(task, op)
+
+
+class Observed(WithDeaths):
+    """One run of one job, as `WithDeaths`; `findings` returns what it has violated."""
+
+    def __init__(self, job: Job, deaths: Sequence[tuple[int, int]] = (), start: StoppedRun | None = None) -> None:
+        super().__init__(job, deaths, start)
         self._observations: dict[Rank, deque[deque[ObservedVector]]] = {
             me.rank: deque(deque() for _ in range(STEPS)) for me in job.team
         }
@@ -149,69 +215,3 @@ def parts_of_kind(value: Any, kind: type) -> Iterator[Any]:
         of: type = type(value)
         for name in parts_of(of) or ():
             yield from parts_of_kind(getattr(value, name, None), kind)
-
-
-class WithDeaths(Observed):
-    """One run of one job in which ranks die.
-
-    Args:
-        job: the job to run.
-        deaths: (rank, number of the move before which it dies) for each. A rank that has ended before does not die.
-        start: as in `AnyOrder`.
-    """
-
-    def __init__(self, job: Job, deaths: Sequence[tuple[int, int]], start: StoppedRun | None = None) -> None:
-        super().__init__(job, start)
-        self._to_die = sorted(deaths, key=lambda death: death[1])
-        self._dead: set[Rank] = set()
-
-    @property
-    def dead(self) -> frozenset[Rank]:
-        """The ranks that have died."""
-        return frozenset(self._dead)
-
-    def _ready(self) -> list[Move]:
-        while self._to_die and self._to_die[0][1] <= self._moves:
-            self._die(Rank(self._to_die.pop(0)[0]))
-        return super()._ready()
-
-    def _die(self, rank: Rank) -> None:
-        mine = [task for task in self._tasks if task.me.rank == rank]
-        if not any(task.promise is None for task in mine):
-            return
-        self._dead.add(rank)
-        self._mail.lose(rank)
-        self._abandon(mine)
-        for task in mine:
-            task.lane.steps.close()
-            self._tasks.remove(task)
-
-    def _failed_peer(self, task: LaneTask) -> Rank | None:
-        """Returns the dead rank because of which the lane's operation fails; None if it does not fail now."""
-        op = task.op
-        if isinstance(op, COLLECTIVES):
-            missing = [] if task.room is None else task.room.missing
-            return next((one for one in missing if one in self._dead), None)
-        if not isinstance(op, Receive) or self._letter(task, op) is not None:
-            return None
-        return self._mail.failed_peer(task.me.rank, op.source)
-
-    def _can_go(self, task: LaneTask) -> bool:
-        return super()._can_go(task) or self._failed_peer(task) is not None
-
-    def _perform(self, task: LaneTask, op: Op[Any]) -> Any:
-        dead = self._failed_peer(task)
-        if dead is None:
-            return super()._perform(task, op)
-        if isinstance(op, Receive):
-            self._mail.inboxes[task.me.rank].report(op.source, dead)
-        task.room = None
-        raise PeerFailed(f"rank {dead} died", dead)
-
-    def _lane_failed(self, error: Exception) -> None:
-        if not isinstance(error, PeerFailed):
-            super()._lane_failed(error)
-
-    def _send(self, task: LaneTask, op: Send) -> None:
-        if op.to not in self._dead:
-            super()._send(task, op)

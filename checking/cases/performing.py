@@ -17,7 +17,7 @@ from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.operations import Charge, Op
 from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case, Times
-from paceline.checking.cases.observed import Finding, Observed, WithDeaths
+from paceline.checking.cases.observed import Finding, Observed
 from paceline.checking.cases.purity import outside_of
 from paceline.checking.check_guarantees import KeptResults
 from paceline.checking.driver import Driver, LoggedMove, StoppedRun
@@ -73,8 +73,8 @@ def interrupted_if_stuck() -> AbstractContextManager[None]:
 __all__ = ["Chosen", "Outcome", "append", "in_any_order", "in_recorded_order", "performed"]
 
 
-Kind = Callable[[Job, StoppedRun | None], Observed]
-"""makes the run of a job without deaths, from a checkpoint if there is one"""
+Kind = Callable[[Job, Sequence[tuple[int, int]], StoppedRun | None], Observed]
+"""makes the run of a job with deaths, from a checkpoint if there is one"""
 
 
 def performed(
@@ -85,7 +85,7 @@ def performed(
     Args:
         case: the case.
         simulation: called with the simulation of a case with times before it runs, such as to read its clock.
-        kind: the run of a case without times and deaths.
+        kind: the run of a case without times.
 
     Returns:
         The outcome. A `DeadlockError`, `ProgramError` or any other exception of a program is its `error`.
@@ -150,7 +150,7 @@ def in_any_order(case: Case, choose: Chooser, kind: Kind = Observed) -> Outcome:
     Args:
         case: the case.
         choose: selects the moves of all parts of the run.
-        kind: the run of a case without deaths.
+        kind: the run of a part of the case.
     """
     outside_of(type(case.method))  # notes it before the first run
     job, start, begun_s = case.job(), None, time.monotonic()
@@ -160,7 +160,7 @@ def in_any_order(case: Case, choose: Chooser, kind: Kind = Observed) -> Outcome:
         samples = job.budget.samples if stop is None else job.samples_in(stop)
         part = dataclasses.replace(job, budget=Budget(samples=samples))
         deaths = [(rank, move - len(log)) for rank, move in case.deaths]
-        run = WithDeaths(part, deaths, start) if deaths else kind(part, start)
+        run = kind(part, deaths, start)
         error = _error_of(run, limited(choose, limit - len(log)))
         append(whole, run.trace, len(log))
         log += run.log

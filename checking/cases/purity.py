@@ -138,6 +138,7 @@ def _states() -> dict[str, bytes]:
 
 CONTAINERS = (dict, list, set, deque, bytearray)
 PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
+UNCHANGING = frozenset({bool, int, str, bytes, type(None)})
 NO_STATE = (type, ModuleType, Enum, classmethod, staticmethod, property, cached_property, TypeVar)
 """what has attributes and holds no results"""
 ITSELF = "the method's "
@@ -154,13 +155,13 @@ class Owner:
 
     Args:
         words: what it is, for a message.
-        names: returns its names and values.
+        names: yields its names and values.
         put: sets a name.
         drop: removes a name.
     """
 
     words: str
-    names: Callable[[], dict[str, Any]]
+    names: Callable[[], Iterable[tuple[str, Any]]]
     put: Callable[[str, Any], None]
     drop: Callable[[str], None]
 
@@ -180,12 +181,12 @@ class Outside:
 
     def noted(self) -> Notes:
         """Returns the present values and their contents, by their places."""
-        found: Notes = {}
-        for index, owner in enumerate(self._owners):
-            for name, value in owner.names().items():
-                if _is_state(value):
-                    found[index, name] = value, _content(value)
-        return found
+        return {
+            (index, name): (value, _content(value))
+            for index, owner in enumerate(self._owners)
+            for name, value in owner.names()
+            if _holds_state(type(value))
+        }
 
     def changed(self, now: Notes | None = None) -> list[str]:
         """Returns the words for the places whose values differ from the first ones.
@@ -220,11 +221,20 @@ class Outside:
             self._owners[index].drop(name)
 
 
-def _is_state(value: Any) -> bool:
-    if isinstance(value, (*CONTAINERS, *PLAIN)) or hasattr(value, "__array__"):
-        return True
-    simple = hasattr(value, "__dict__") and not callable(value) and not isinstance(value, NO_STATE)
-    return simple and not dataclasses.is_dataclass(value)
+_HOLDS: dict[type, bool] = {}
+
+
+def _holds_state(kind: type) -> bool:
+    """Whether objects of this class may hold results of a run; kept, because every value of a module is asked for."""
+    if kind not in _HOLDS:
+        names = {name for base in kind.__mro__ for name in vars(base)}
+        simple = "__dict__" in names and "__call__" not in names and not issubclass(kind, NO_STATE)
+        _HOLDS[kind] = (
+            issubclass(kind, (*CONTAINERS, *PLAIN))
+            or "__array__" in names
+            or (simple and not dataclasses.is_dataclass(kind))
+        )
+    return _HOLDS[kind]
 
 
 @dataclass(frozen=True)
@@ -243,7 +253,9 @@ class _Copied:
 
 
 def _content(value: Any) -> Any:
-    """Returns what is in an object, to be compared and restored."""
+    """Returns what is in an object, to be compared and restored; the object itself if it cannot change."""
+    if type(value) in UNCHANGING:
+        return value
     try:
         return pickle.dumps(value)
     except Exception:  # of any kind
@@ -290,8 +302,8 @@ def _owners(kind: type[Method]) -> Iterator[Owner]:
             yield Owner(f"a default of {function.__qualname__}: ", partial(_kept_by, function), _nothing, _nothing)
 
 
-def _own_names(owner: Any) -> dict[str, Any]:
-    return {name: value for name, value in list(vars(owner).items()) if not name.startswith("__")}
+def _own_names(owner: Any) -> list[tuple[str, Any]]:
+    return [pair for pair in vars(owner).items() if not pair[0].startswith("__")]
 
 
 def _of_object(words: str, owner: Any) -> Owner:
@@ -318,7 +330,7 @@ def _defaults(function: FunctionType) -> dict[str, Any]:
     )
 
 
-def _kept_by(function: FunctionType) -> dict[str, Any]:
+def _kept_by(function: FunctionType) -> list[tuple[str, Any]]:
     """Returns the defaults of arguments and the closure of a function, without what cannot change."""
     found = _defaults(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -326,7 +338,7 @@ def _kept_by(function: FunctionType) -> dict[str, Any]:
             found[name] = cell.cell_contents
         except ValueError:  # an empty cell
             continue
-    return {name: value for name, value in found.items() if not isinstance(value, PLAIN)}
+    return [(name, value) for name, value in found.items() if not isinstance(value, PLAIN)]
 
 
 _OUTSIDE: dict[type[Method], Outside] = {}
@@ -356,8 +368,15 @@ def _own(method: Method, places: Iterable[str]) -> list[str]:
 class OwnProcesses(Observed):
     """One run of one job in which every rank has its own copies of what is outside of its program."""
 
-    def __init__(self, job: Job, start: StoppedRun | None, outside: Outside, places: dict[str, None]) -> None:
-        super().__init__(job, start)
+    def __init__(
+        self,
+        job: Job,
+        deaths: Sequence[tuple[int, int]],
+        start: StoppedRun | None,
+        outside: Outside,
+        places: dict[str, None],
+    ) -> None:
+        super().__init__(job, deaths, start)
         self._outside, self._places = outside, places
         self._own: dict[Rank, Notes] = {}
         self._now: Rank | None = None

@@ -121,8 +121,7 @@ class Shrinking:
             return False
         self.left -= 1
         outcome = performed(case) if choose is None else in_recorded_order(case, choose)
-        one = INVARIANTS.get(self.best.guarantee)
-        for found in violations(outcome, costly=one is not None and one.costly):
+        for found in violations(outcome, only=self.best.guarantee):
             if found.guarantee == self.best.guarantee:
                 self.best = found
                 return True

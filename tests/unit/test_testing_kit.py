@@ -45,13 +45,13 @@ from tests.planted_bugs.servers import GateOffByOne
 
 class TestGate(MethodContract):
     method = GateOffByOne()
-    effort = Effort(schedules=40)
+    effort = Effort(schedules=20, shrink_runs=200)
 
 class TestAnyOrder(InterpreterContract):
     def run(self, job):
         return AnyOrder(job).run(RoundRobin())
 
-@settings(derandomize=True, deadline=None, max_examples=300, database=None)
+@settings(derandomize=True, deadline=None, max_examples=100, database=None)
 @given(case=cases(GateOffByOne(), simulated=False, most_workers=2))
 def test_drawn(case):
     assert_keeps_guarantees(case)
@@ -62,7 +62,7 @@ def test_drawn(case):
 
 
 @given(data=st.data(), name=st.sampled_from(sorted(METHODS)))
-@examples(40)
+@examples(15)
 def test_cases_are_accepted_and_keep_their_guarantees(data: st.DataObject, name: str) -> None:
     case = data.draw(cases(find(name)(), most_steps=3))
     assert problems(case.method, case.nodes) == []
