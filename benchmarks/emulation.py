@@ -7,30 +7,25 @@
 Needs root, because the hosts are network namespaces of this machine. The first table measures the forwarder in user
 space with TCP between two hosts: the rate of one connection and the one-way latency of a byte, each beside the
 requested value. The machine is idle, or runs two busy processes. The last rows have no rate limit and show the maximum.
-The second table is `paceline compare --network emulated` for the scenarios in `emulated_network/scenarios.py`,
-predicted and measured in turn, in as many rounds as given.
+The second table is `paceline compare --network emulated` for six networks, predicted and measured in turn, in as many
+rounds as given.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 import paceline
-from emulated_network.scenarios import SCENARIOS
-from paceline.algorithms.core.errors import PacelineError
+from common.harness import Answer, at_least, run_command, say, table
 from paceline.backend.emulation.forwarder import Forwarder, forwarded
 from paceline.backend.posix.network_namespaces import NoHosts, enter
 from paceline.records.figures import number
@@ -151,74 +146,114 @@ def _spin() -> None:
         sum(range(10_000))
 
 
-def held(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Returns all rows of the first table."""
+def held(options: argparse.Namespace) -> Answer:
+    """Measures the forwarder at every requested rate, and without a limit."""
     rows = []
     for ranks in options.busy:
+        cases = [(mbit * 125e3, ms / 1e3, mbit * 125e3, None) for mbit, ms in options.asked]
+        cases += [(FREE, 0.0, 2e4 * packet, packet) for packet in CEILINGS]
         with busy(ranks), OtherLoad() as other:
-            for mbit, ms in options.asked:
-                rate = mbit * 125e3
-                rows.append({"busy": ranks, **crossing(rate, ms / 1e3, round(min(MOST_BYTES, rate * options.seconds)))})
-            for packet in CEILINGS:
-                nbytes = round(min(MOST_BYTES, 2e4 * packet * options.seconds))
-                rows.append({"busy": ranks, **crossing(FREE, 0.0, nbytes, packet)})
-        for row in rows:
-            row.setdefault("other_load", other.share)
-    return rows
+            measured = [
+                crossing(rate, latency_s, round(min(MOST_BYTES, per_s * options.seconds)), packet)
+                for rate, latency_s, per_s, packet in cases
+            ]
+        rows += [{"busy": ranks, "other_load": other.share, **row} for row in measured]
+    cells = {
+        "asked, Mbit/s": "asked_mbit_per_s:.0f", "ms": "asked_latency_s*1e3:g", "busy": "busy:",
+        "packet, B": "packet_bytes:", "Mbit/s": "mbit_per_s:.4g", "packets/s": "packets_per_s:.4g",
+        "beside, µs": "beside_latency_s*1e6:.4g", "late p99, µs": "late_p99_s*1e6:.4g", "dropped": "dropped:",
+    }  # fmt: skip
+    return Answer({"rows": rows}, [table("TCP between two emulated hosts", rows, cells)])
 
 
-def compared(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measures the step times of every scenario, round by round. Returns one row for each algorithm."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    loads: dict[str, list[float]] = {}
+# --- training ---------------------------------------------------------------------------------------------------------
+
+METHODS = [
+    "sync-sgd", {"name": "async-sgd", "learning_rate": 0.02}, "easgd", "sync-easgd1", "sync-easgd2", "sync-easgd3",
+    "k-avg", "agd", {"name": "hbs-sgd", "k1": 2, "k2": 4, "group": "node"},
+]  # fmt: skip
+SMALL = {"workload": {"model": "digits-mlp", "dataset": "digits"}, "stop": {"epochs": 5}, "evaluate": "5 epochs"}
+LARGE = {"workload": {"model": "cifar10-full", "learning": "none"}, "stop": {"samples": 5120}, "evaluate": "1 epoch"}
+"""358 kB of weights without values: messages have the same size as with values"""
+SLOW_STAR = {"topology": "star", "link": {"latency": "2 ms", "bandwidth": "20 Mbit/s"}}
+LEAVES = {
+    "topology": "leaf-spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 2,
+    "link": {"latency": "1.5 ms", "bandwidth": "50 Mbit/s"}, "uplink": {"latency": "3 ms", "bandwidth": "100 Mbit/s"},
+}  # fmt: skip
+Nodes = tuple[tuple[int, int, int], ...]
+"""of each kind of node: milliseconds of a step, number of nodes, and workers per node"""
+NETWORKS: dict[str, tuple[Nodes, dict[str, Any], dict[str, Any]]] = {
+    "ring": (((30, 4, 1),), SLOW_STAR | {"topology": "ring"}, SMALL),
+    "fat-tree": (
+        ((30, 2, 1), (50, 2, 1)),
+        {"topology": "fat-tree", "link": {"latency": "1 ms", "bandwidth": "100 Mbit/s"}},
+        LARGE,
+    ),
+    "pairs": (((30, 2, 2),), {"topology": "star", "link": {"latency": "5 ms", "bandwidth": "200 Mbit/s"}}, LARGE),
+    "leaf-spine": (((25, 4, 1),), LEAVES, LARGE),
+    "two-by-two": (((36, 2, 2),), SLOW_STAR, SMALL),
+    "three": (((36, 3, 1),), SLOW_STAR, SMALL),
+}
+"""`pairs` has two ranks on each of two hosts, `fat-tree` one on each of four of sixteen, two of them slower. The form
+of the model was fixed on `two-by-two` and `three` before it was run on the others
+"""
+
+
+def scenario(name: str, seed: int) -> dict[str, Any]:
+    """Returns the scenario of a network."""
+    nodes, network, work = NETWORKS[name]
+    return {
+        "name": f"emulated-{name}",
+        "algorithms": METHODS,
+        "hyperparameters": {"learning_rate": 0.05},
+        "workload": {**work["workload"], "batch_per_worker": 32},
+        "cluster": {
+            "nodes": [
+                {
+                    "device": {"name": f"of-{step_ms}-ms", "overhead": f"{step_ms} ms", "per_sample": "0 s"},
+                    "count": count,
+                    "workers_per_node": workers,
+                }
+                for step_ms, count, workers in nodes
+            ],
+            "network": network,
+        },
+        "train": {"pace": "device", "network": "emulated"},
+        "evaluate": {"every": work["evaluate"]},
+        "stop": work["stop"],
+        "seed": seed,
+    }
+
+
+def compared(options: argparse.Namespace) -> Answer:
+    """Compares the step times of every network, round by round."""
+    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for turn in range(options.rounds):
-        for name in options.scenarios:
-            comparison = paceline.compare({**SCENARIOS[name], "seed": 1 + turn})
-            loads.setdefault(name, []).append(comparison.other_load)
-            for line in comparison.lines:
-                pair = (number(line.simulated["step_s"]["mean"]) or 0.0, number(line.measured["step_s"]["mean"]) or 0.0)
-                found.setdefault((name, line.name), []).append(pair)
-            print(f"{name}, round {turn + 1} of {options.rounds}", file=sys.stderr)
-    return [
+        for name in options.networks:
+            for line in paceline.compare(scenario(name, 1 + turn)).lines:
+                sides = (number(side["step_s"]["mean"]) or 0.0 for side in (line.simulated, line.measured))
+                pairs.setdefault((name, line.name), []).append(tuple(sides))
+            say(f"{name}, round {turn + 1} of {options.rounds}")
+    rows = [
         {
             "network": name,
             "algorithm": algorithm,
-            "predicted_s": median(one for one, _ in pairs),
-            "measured_s": median(other for _, other in pairs),
-            "errors": [one / other - 1 for one, other in pairs],
-            "other_load": median(loads[name]),
+            "predicted_s": median(predicted for predicted, _ in times),
+            "measured_s": median(measured for _, measured in times),
+            "errors": [predicted / measured - 1 for predicted, measured in times],
         }
-        for (name, algorithm), pairs in found.items()
+        for (name, algorithm), times in pairs.items()
     ]
+    cells = {
+        "network": "network", "algorithm": "algorithm", "predicted, ms": "predicted_s*1e3:.1f",
+        "measured, ms": "measured_s*1e3:.1f",
+        "errors": lambda row: ", ".join(f"{error:+.1%}" for error in row["errors"]),
+    }  # fmt: skip
+    return Answer({"rows": rows}, [table("Step times on emulated networks", rows, cells)])
 
 
-def show(rows: Sequence[dict[str, Any]], console: Console) -> None:
-    """Renders one of the two tables."""
-    if "algorithm" in rows[0]:
-        table = Table("network", "algorithm", "predicted, ms", "measured, ms", "errors, %", "others, %", box=None)
-        for row in rows:
-            errors = ", ".join(f"{100 * error:+.1f}" for error in row["errors"])
-            times = [f"{1e3 * row[key]:.1f}" for key in ("predicted_s", "measured_s")]
-            table.add_row(row["network"], row["algorithm"], *times, errors, f"{100 * row['other_load']:.0f}")
-    else:
-        heads = (
-            "asked, Mbit/s",
-            "ms",
-            "busy",
-            "packet, B",
-            "Mbit/s",
-            "packets/s",
-            "beside, µs",
-            "late p99, µs",
-            "dropped",
-        )
-        table = Table(*heads, box=None)
-        for row in rows:
-            asked = "–" if row["asked_mbit_per_s"] is None else f"{row['asked_mbit_per_s']:.0f}"
-            figures = [row["mbit_per_s"], row["packets_per_s"], 1e6 * row["beside_latency_s"], 1e6 * row["late_p99_s"]]
-            given = [f"{1e3 * row['asked_latency_s']:g}", str(row["busy"]), str(row["packet_bytes"])]
-            table.add_row(asked, *given, *(f"{figure:.4g}" for figure in figures), str(row["dropped"]))
-    console.print(table)
+def body(options: argparse.Namespace) -> Answer:
+    return compared(options) if options.compare else held(options)
 
 
 def asked(text: str) -> tuple[float, float]:
@@ -227,28 +262,14 @@ def asked(text: str) -> tuple[float, float]:
     return float(rate), float(latency or 0)
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns 2 if this machine cannot make hosts, 1 if a run fails."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--asked", type=asked, nargs="+", default=ASKED, metavar="MBIT,MS", help="rates and latencies")
     parser.add_argument("--busy", type=int, nargs="+", default=(0, 2), help="numbers of busy processes")
     parser.add_argument("--seconds", type=float, default=LASTS_S, help="length of a transfer at the requested rate")
     parser.add_argument("--compare", action="store_true", help="step times instead")
-    parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=SCENARIOS, metavar="NAME")
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(given)
-    try:
-        rows = compared(options) if options.compare else held(options)
-    except PacelineError as error:
-        print(error, file=sys.stderr)
-        return 2 if isinstance(error, NoHosts) else 1
-    if options.json:
-        print(json.dumps({"rows": rows}))
-    else:
-        show(rows, Console(width=None if sys.stdout.isatty() else 120))
-    return 0
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS, help="with --compare")
+    parser.add_argument("--rounds", type=at_least(1), default=1, help="with --compare")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(__doc__, body, add_options))

@@ -1,40 +1,44 @@
-"""Injects faults: kills or stops a random rank at a random moment of a run and checks the outcome.
+"""Injects faults into real runs: kills or stops ranks at random moments, and checks how the run ends or continues.
 
-    python benchmarks/faults.py
-    python benchmarks/faults.py --runs 40 --seed 7
-    python benchmarks/faults.py --case 31
-    python benchmarks/faults.py --json
+    python benchmarks/faults.py                       # 222 runs with a fault, 40 killed and resumed: 25 minutes
+    python benchmarks/faults.py --runs 40 --resumed 0 --seed 7
+    python benchmarks/faults.py --case 31             # one run with a fault again
+    python benchmarks/faults.py --runs 0 --resumed 100
 
-The methods take turns. The fault (SIGKILL, SIGTERM, SIGSTOP, or SIGSTOP with a SIGCONT half a second later), the rank
-and the moment, from the start of its process to after the end of the run, follow from the seed and the number of the
-case. After each run these conditions are checked: it ended within the promised time; the run continued without a worker
-that its method tolerates to lose, and reported any other death with the rank's name; no process, no file in shared
-memory and no namespace remains; the record can be read; all other ranks reached the end. The exit status is 1 if a
-check failed, and each failed case is printed with the command that runs it alone.
+Runs with a fault: the methods take turns. The fault (SIGKILL, SIGTERM, SIGSTOP, or SIGSTOP with a SIGCONT half a second
+later), the rank and the moment, from the start of its process to after the end of the run, follow from the seed and the
+number of the case. After each run these conditions are checked: it ended within the promised time; the run continued
+without a worker that its method tolerates to lose, and reported any other death with the rank's name; no process, no
+file in shared memory and no namespace remains; the record can be read; all other ranks reached the end.
+
+Killed and resumed runs of deterministic methods: the result must be bit for bit that of an undisturbed run
+(`fault_injection/resuming.py`).
+
+The exit status is 1 if a check failed. Each failed case is printed with the command that runs it alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
+from common.harness import Answer, run_command, say, table
+from fault_injection import resuming
 from fault_injection.cases import CHECKS, FAULTS, Case, Happened, draw, happened
 from paceline.algorithms import METHODS
 
-RUNS, SEED = 222, 1
-"""six of each method"""
+RUNS, RESUMED = 222, 40
+"""six of each method, and the killed and resumed runs"""
 
 
 def examined(case: Case) -> tuple[Happened, list[str], str]:
@@ -59,67 +63,73 @@ def called(what: Happened) -> str:
     return "survived" if survived else "unharmed"
 
 
-def campaign(numbers: Sequence[int], seed: int, err: Console) -> dict[str, Any]:
-    """Runs the cases with these numbers and returns all figures."""
-    rows, failed, delays_s = Counter[tuple[str, str, str]](), [], []
-    for count, number in enumerate(numbers, 1):
+def struck(numbers: Sequence[int], seed: int) -> Answer:
+    """Runs the cases with these numbers."""
+    counts, failed, delays_s = Counter[tuple[str, str, str]](), [], []
+    for number in numbers:
         case = draw(number, seed)
         what, wrong, name = examined(case)
-        rows[case.method, case.fault, name] += 1
+        counts[case.method, case.fault, name] += 1
         if what.hit_s is not None and name == "ended, named":
             delays_s.append(what.ended_s - what.hit_s)
-        err.print(f"{count}/{len(numbers)}  {case}: {name}", highlight=False)
-        for line in wrong:
-            err.print(f"    {line}", style="red", highlight=False, markup=False)
+        say("\n    ".join([f"{case}: {name}", *wrong]))
         if wrong:
-            failed.append(
-                {"case": number, "fault": str(case), "wrong": wrong, "again": f"--seed {seed} --case {number}"}
-            )
-    return {
-        "runs": len(numbers),
-        "seed": seed,
-        "failed": failed,
-        "ended_after_s": {"median": median(delays_s), "max": max(delays_s)} if delays_s else None,
-        "rows": [{"method": m, "fault": f, "outcome": o, "runs": n} for (m, f, o), n in sorted(rows.items())],
-    }
+            again = f"--seed {seed} --case {number}"
+            failed.append({"case": number, "fault": str(case), "wrong": wrong, "again": again})
+    cells = {"method": "method", **{fault: _outcomes(counts, fault) for fault in FAULTS}}
+    rows = [{"method": name} for name in METHODS if any(name == method for method, _, _ in counts)]
+    said = f"{len(numbers)} runs, {len(failed)} of them wrong"
+    after_s = {"median": median(delays_s), "max": max(delays_s)} if delays_s else None
+    if after_s is not None:
+        said += f"; one that ended did so {after_s['median']:.2f} s after the fault, {after_s['max']:.2f} s at most"
+    outcomes = [{"method": m, "fault": f, "outcome": o, "runs": n} for (m, f, o), n in sorted(counts.items())]
+    figures = {"runs": len(numbers), "failed": failed, "ended_after_s": after_s, "rows": outcomes}
+    return Answer(figures, [table("Outcomes of runs with a fault", rows, cells), said], not failed)
 
 
-def table_of(rows: Sequence[dict[str, Any]]) -> Table:
-    """Renders a row for each method and a column for each fault, with the number of each outcome."""
-    table = Table("method", *FAULTS, title="what became of the runs")
-    for method in METHODS:
-        cells = [
-            ", ".join(
-                f"{row['runs']} {row['outcome']}" for row in rows if (row["method"], row["fault"]) == (method, fault)
-            )
-            for fault in FAULTS
-        ]
-        if any(cells):
-            table.add_row(method, *cells)
-    return table
+def _outcomes(counts: Counter[tuple[str, str, str]], fault: str) -> Any:
+    def cell(row: dict[str, Any]) -> str:
+        key = row["method"], fault
+        return ", ".join(f"{runs} {outcome}" for (*of, outcome), runs in sorted(counts.items()) if (*of,) == key)
+
+    return cell
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=RUNS, help=f"how many (default: {RUNS}, six of each method)")
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--case", type=int, help="only this one")
-    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
-    given = parser.parse_args()
+def resumed(count: int, seed: int) -> Answer:
+    """Kills and resumes runs."""
+    findings = []
+    for number in range(count):
+        finding = resuming.check(resuming.draw(number, seed))
+        findings.append(finding)
+        step = "no checkpoint" if finding.checkpoint is None else f"step {finding.checkpoint}"
+        say(f"{number:4} {finding.case}: {finding.outcome}, {step}, gone in {finding.gone_s:.1f} s")
+    counts = Counter(finding.outcome for finding in findings)
+    said = "killed and resumed: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    figures = {"counts": counts, "findings": [asdict(finding) for finding in findings]}
+    return Answer(figures, [said], not any(counts[wrong] for wrong in resuming.WRONG))
+
+
+def body(options: argparse.Namespace) -> Answer:
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)  # before anything is forked
-    found = campaign([given.case] if given.case is not None else range(given.runs), given.seed, Console(stderr=True))
-    if given.json:
-        print(json.dumps(found, indent=2))
-    else:
-        console = Console()
-        console.print(table_of(found["rows"]))
-        said = f"{found['runs']} runs, {len(found['failed'])} of them wrong"
-        if (after_s := found["ended_after_s"]) is not None:
-            said += f"; one that ended did so {after_s['median']:.2f} s after the fault, {after_s['max']:.2f} s at most"
-        console.print(said)
-    sys.exit(1 if found["failed"] else 0)
+    alone = options.case is not None
+    numbers = [options.case] if alone else range(options.runs)
+    answers = {}
+    if numbers:
+        answers["faults"] = struck(numbers, options.seed)
+    if options.resumed and not alone:
+        answers["resumed"] = resumed(options.resumed, options.seed)
+    figures = {name: answer.figures for name, answer in answers.items()}
+    shown = [part for answer in answers.values() for part in answer.shown]
+    return Answer({"seed": options.seed, **figures}, shown, all(answer.right for answer in answers.values()))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"with a fault (default: {RUNS}, six of each method)")
+    parser.add_argument("--resumed", type=int, default=RESUMED, help="killed and resumed (default: %(default)s)")
+    parser.add_argument("--case", type=int, help="only this run with a fault")
+    parser.add_argument("--seed", type=int, default=1)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(__doc__, body, add_options))

@@ -9,8 +9,8 @@ A case file names links (bandwidth, latency, policy `shared` or `fatpipe`), rout
 reference solver. A bus is a shared link on the routes of both directions. A fatpipe limits each flow separately.
 
 The random flows go between random hosts, have 1 to 50 MB, and start at random times in an interval that keeps a host's
-link of 10 GB/s busy for 60 % of it. In a fat tree each pair draws one of its shortest paths. The dragonfly routes
-minimally. The timing includes the run but not the creation of the flows. The first run, which compiles, is timed
+link of 10 GB/s busy for 30 % of it. Graphs and routes are the product's; each pair draws one of its shortest paths. The
+timing includes the run but not the creation of the flows. The first run, which compiles, is timed
 separately. SimGrid is optional (Debian's python3-simgrid); if it is installed, its finish times are compared too. By
 default it treats ends within 1 ns as simultaneous, so both differ by about as much (by 3e-15 if its precision is set to
 1e-13). On the largest case it takes minutes.
@@ -22,25 +22,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from common.harness import Answer, alone, run_command, say, table
 from network_engine.transfers import Pipe, Transfer, transfer_all
 from paceline.algorithms.core.errors import InputError
+from paceline.simulator.flows.fabric import GraphFabric
+from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.cluster import ClusterModel, Node
+from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.links import LinkModel
+from paceline.topologies.graphs.network_graphs import dragonfly, fat_tree, star
 
 ALLOWED = 1e-9
-BYTES_PER_S = 10e9
 BUSY = 0.3
 """offered load relative to the capacity of all hosts. At 0.6, links that lie on the random paths of several flows never
 drain: on 1,024 hosts our engine then takes 10.5 s, and SimGrid had not finished after eight minutes
@@ -52,7 +54,7 @@ POLICIES = {"shared": False, "fatpipe": True}
 Platform = tuple[dict[str, Pipe], list[Transfer]]
 
 
-# --- right -----------------------------------------------------------------------------------------------------------
+# --- correct ---------------------------------------------------------------------------------------------------------
 
 
 def read_case(path: Path) -> tuple[str, Platform, list[float]]:
@@ -83,7 +85,7 @@ def largest_difference(found_s: list[float], expected_s: list[float]) -> float:
     return max((abs(found - due) / abs(due) if due else abs(found) for found, due in pairs), default=0.0)
 
 
-def run_cases(folder: Path) -> dict[str, Any]:
+def cases_of(folder: Path) -> Answer:
     """Checks every case file of a folder."""
     paths = sorted(folder.glob("*.json"))
     if not paths:
@@ -93,194 +95,133 @@ def run_cases(folder: Path) -> dict[str, Any]:
         name, platform, expected_s = read_case(path)
         found_s = transfer_all(*platform, compiled=True)[0]
         rows.append({"name": name, "difference": largest_difference(found_s, expected_s)})
-    return {"largest_relative_difference": max(row["difference"] for row in rows), "cases": rows}
+    largest = max(row["difference"] for row in rows)
+    shown = table("Finish times", rows, {"case": "name", "largest relative difference": "difference:.2e"})
+    summary = f"largest of all: {largest:.2e}; allowed: {ALLOWED:.0e}"
+    return Answer({"largest_relative_difference": largest, "cases": rows}, [shown, summary], largest <= ALLOWED)
 
 
 # --- fast ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
-    """Wall times of one case; None for SimGrid where it is not installed."""
-
-    case: str
-    flows: int
-    ours_s: float
-    simgrid_s: float | None
-    ratio: float | None
-    difference: float | None
-    simgrid_version: str | None
-
-
-def flows_between(
-    hosts: int, flows: int, route: Callable[[int, int, np.random.Generator], tuple[str, ...]]
-) -> Platform:
-    """Returns random flows and the links that they need."""
-    rng = np.random.default_rng(np.random.SeedSequence((1, hosts, flows)))
-    sources = rng.integers(hosts, size=flows)
-    targets = (sources + 1 + rng.integers(hosts - 1, size=flows)) % hosts
+def random_flows(graph: Graph, flows: int) -> Platform:
+    """Returns random flows between the hosts of a graph, each on one of the shortest paths, and the links."""
+    device, hosts = DeviceModel(name="device", overhead_s=0.0, per_sample_s=1.0), graph.of_kind("host")
+    nodes = tuple(Node(name=host, device=device, seats=(host,), host=host, intra_node_link=LINK) for host in hosts)
+    fabric = GraphFabric(ClusterModel(nodes=nodes, graph=graph), routing="ecmp")
+    rng = np.random.default_rng(np.random.SeedSequence((1, len(hosts), flows)))
+    sources = rng.integers(len(hosts), size=flows)
+    targets = (sources + 1 + rng.integers(len(hosts) - 1, size=flows)) % len(hosts)
     sizes = rng.integers(1_000_000, 50_000_000, size=flows)
-    starts = rng.uniform(0.0, sizes.sum() / (hosts * BYTES_PER_S * BUSY), size=flows)
-    path = cache(lambda source, target: route(source, target, rng))
+    starts = rng.uniform(0.0, sizes.sum() / (len(hosts) * LINK.bytes_per_s * BUSY), size=flows)
+    path = cache(lambda source, target: fabric.between(hosts[source], hosts[target]).ports)
     transfers = [
         Transfer(start_s=float(start), nbytes=int(size), route=path(int(source), int(target)))
         for source, target, size, start in zip(sources, targets, sizes, starts, strict=True)
     ]
-    return {name: Pipe(bytes_per_s=BYTES_PER_S) for one in transfers for name in one.route}, transfers
+    ports = {port for transfer in transfers for port in transfer.route}
+    return {port: Pipe(bytes_per_s=fabric.capacity[port]) for port in ports}, transfers
 
 
-def star(hosts: int, flows: int) -> Platform:
-    """Returns the routes of hosts around one switch."""
-    return flows_between(hosts, flows, lambda source, target, _: (f"up {source}", f"down {target}"))
-
-
-def fat_tree(k: int, flows: int) -> Platform:
-    """Returns the routes of a fat tree: k pods of k/2 edge and k/2 aggregation switches, k/2 hosts per edge switch,
-    k²/4 core switches.
-    """
-    half = k // 2
-
-    def route(source: int, target: int, rng: np.random.Generator) -> tuple[str, ...]:
-        edge, far_edge = source // half, target // half
-        pod, far_pod = edge // half, far_edge // half
-        over, core = (int(number) for number in rng.integers(half, size=2))
-        path = [f"host {source} up", f"host {target} down"]
-        if edge != far_edge:
-            path[1:1] = [f"edge {edge}.{over} up", f"edge {far_edge}.{over} down"]
-        if pod != far_pod:
-            path[2:2] = [f"core {pod}.{over}.{core} up", f"core {far_pod}.{over}.{core} down"]
-        return tuple(path)
-
-    return flows_between(half * half * k, flows, route)
-
-
-def dragonfly(routers: int, hosts: int, flows: int) -> Platform:
-    """Returns the routes of a dragonfly: routers in fully connected groups, each with as many links to other groups as
-    hosts, and one link between any two groups.
-
-    Source: Kim et al., Technology-driven, highly-scalable dragonfly topology, ISCA 2008: a = 2p = 2h is balanced.
-    """
-    groups = routers * hosts + 1
-
-    def gateway(group: int, far_group: int) -> int:
-        return group * routers + (far_group - group - 1) % groups // hosts
-
-    def local(router: int, other: int) -> list[str]:
-        return [f"local {router} to {other}"] if router != other else []
-
-    def route(source: int, target: int, _: np.random.Generator) -> tuple[str, ...]:
-        router, far_router = source // hosts, target // hosts
-        group, far_group = router // routers, far_router // routers
-        path = local(router, far_router)
-        if group != far_group:
-            leaves, arrives = gateway(group, far_group), gateway(far_group, group)
-            path = [*local(router, leaves), f"global {group} to {far_group}", *local(arrives, far_router)]
-        return (f"host {source} up", *path, f"host {target} down")
-
-    return flows_between(groups * routers * hosts, flows, route)
-
-
-CASES: dict[str, tuple[str, Callable[[], Platform]]] = {
-    "star": ("star, 64 hosts", lambda: star(64, 10_000)),
-    "fat-tree-8": ("fat tree k=8, 128 hosts", lambda: fat_tree(8, 10_000)),
-    "dragonfly": ("dragonfly, 72 hosts", lambda: dragonfly(4, 2, 10_000)),
-    "fat-tree-16": ("fat tree k=16, 1,024 hosts", lambda: fat_tree(16, 100_000)),
+LINK = LinkModel(name="10 GB/s", latency_s=0.0, bytes_per_s=10e9, provenance="an example")
+BALANCED = {"groups": 9, "rows": 1, "columns": 4, "column_links": 1, "pair_links": 1}
+"""a dragonfly with as many links to other groups as hosts: Kim et al., Technology-driven, highly-scalable dragonfly
+topology, ISCA 2008
+"""
+CASES: dict[str, tuple[str, Callable[[], Graph], int]] = {
+    "star": ("star, 64 hosts", lambda: star(hosts=64, link=LINK), 10_000),
+    "fat-tree-8": ("fat tree k=8, 128 hosts", lambda: fat_tree(k=8, link=LINK), 10_000),
+    "dragonfly": ("dragonfly, 72 hosts", lambda: dragonfly(**BALANCED, link=LINK), 10_000),
+    "fat-tree-16": ("fat tree k=16, 1,024 hosts", lambda: fat_tree(k=16, link=LINK), 20_000),
 }
+"""a title, the graph, and the number of flows"""
 
 
-def measure(name: str) -> Speed:
-    """Times one case."""
-    title, make = CASES[name]
-    pipes, transfers = make()
-    print(f"{title}: Paceline …", file=sys.stderr)
+def measure(name: str) -> dict[str, Any]:
+    """Times one case; the figures of SimGrid are None where it is not installed."""
+    title, graph, flows = CASES[name]
+    pipes, transfers = random_flows(graph(), flows)
+    say(f"{title} …")
     began = time.perf_counter()
     found_s, _ = transfer_all(pipes, transfers, compiled=True)
-    ours_s = time.perf_counter() - began
-    print(f"{title}: Paceline took {ours_s:.3g} s", file=sys.stderr)
-    theirs = simgrid(pipes, transfers) if find_spec("simgrid") else None
-    if theirs:
-        print(f"{title}: SimGrid took {theirs['wall_s']:.3g} s", file=sys.stderr)
-    return Speed(
-        case=title,
-        flows=len(transfers),
-        ours_s=ours_s,
-        simgrid_s=theirs["wall_s"] if theirs else None,
-        ratio=ours_s / theirs["wall_s"] if theirs else None,
-        difference=largest_difference(found_s, theirs["finish_s"]) if theirs else None,
-        simgrid_version=theirs["version"] if theirs else None,
-    )
-
-
-def simgrid(pipes: dict[str, Pipe], transfers: list[Transfer]) -> dict[str, Any]:
-    """Runs the same flows in SimGrid."""
+    row: dict[str, Any] = {"case": title, "flows": len(transfers), "ours_s": time.perf_counter() - began}
+    if find_spec("simgrid") is None:
+        return row
     links = {name: pipe.bytes_per_s for name, pipe in pipes.items()}
-    flows = [[one.start_s, one.nbytes, one.route] for one in transfers]
-    command = [sys.executable, str(Path(__file__).parent / "network_engine" / "simgrid_flows.py")]
-    platform = json.dumps({"links": links, "flows": flows})
-    done = subprocess.run(command, input=platform, stdout=subprocess.PIPE, text=True, check=True)
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    theirs = alone(by_simgrid, links, [(one.start_s, one.nbytes, one.route) for one in transfers])
+    return {
+        **row,
+        "simgrid_s": theirs["wall_s"],
+        "ratio": row["ours_s"] / theirs["wall_s"],
+        "difference": largest_difference(found_s, theirs["finish_s"]),
+        "simgrid_version": theirs["version"],
+    }
 
 
-def compile_s() -> float:
-    """Returns the time of a process's first run, which compiles or loads compiled code."""
+SIMGRID = {
+    "network/model": "CM02",
+    "network/bandwidth-factor": "1",
+    "network/latency-factor": "1",
+    "network/weight-S": "0",
+    "network/TCP-gamma": "0",
+    "network/crosstraffic": "0",
+}
+"""its model without corrections for TCP, so that both engines solve the same problem"""
+
+
+def by_simgrid(links: Mapping[str, float], flows: Sequence[tuple[float, float, Sequence[str]]]) -> dict[str, Any]:
+    """Runs flows in SimGrid, which has one engine per process. Only the run is timed."""
+    import simgrid
+
+    arguments = [f"--cfg={key}:{value}" for key, value in SIMGRID.items()]
+    engine = simgrid.Engine(["simgrid", *arguments, "--log=root.thresh:warning"])
+    zone = simgrid.NetZone.create_full_zone("all")
+    made = {name: zone.create_link(name, rate).set_latency(0.0).seal() for name, rate in links.items()}
+    ends = {name for _, _, route in flows for name in (route[0], route[-1])}
+    hosts = {name: zone.create_host(name, 1e9) for name in ends}
+    for (source, target), route in {(route[0], route[-1]): route for _, _, route in reversed(flows)}.items():
+        on_the_way = [simgrid.LinkInRoute(made[name]) for name in route]
+        zone.add_route(hosts[source].netpoint, hosts[target].netpoint, None, None, on_the_way, False)
+    zone.seal()
+    finish_s = [0.0] * len(flows)
+
+    def send() -> None:
+        comms = []
+        for number in sorted(range(len(flows)), key=lambda number: flows[number][0]):
+            start_s, nbytes, route = flows[number]
+            simgrid.this_actor.sleep_until(start_s)
+            comms.append((number, simgrid.Comm.sendto_async(hosts[route[0]], hosts[route[-1]], nbytes)))
+        for number, comm in comms:
+            comm.wait()
+            finish_s[number] = comm.finish_time
+
+    simgrid.Actor.create("sender", next(iter(hosts.values())), send)
+    began = time.perf_counter()
+    engine.run()
+    return {"version": simgrid.simgrid_version, "wall_s": time.perf_counter() - began, "finish_s": finish_s}
+
+
+def body(options: argparse.Namespace) -> Answer:
+    if options.cases is not None:
+        return cases_of(options.cases)
     began = time.perf_counter()
     transfer_all({"a": Pipe(bytes_per_s=1.0)}, [Transfer(start_s=0.0, nbytes=1.0, route=("a",))], compiled=True)
-    return time.perf_counter() - began
-
-
-# --- the command -----------------------------------------------------------------------------------------------------
-
-
-def show_cases(answer: dict[str, Any], console: Console) -> None:
-    """Prints one row per case."""
-    table = Table("case", "largest relative difference", box=None)
-    for row in answer["cases"]:
-        table.add_row(row["name"], f"{row['difference']:.2e}")
-    console.print(table)
-    console.print(f"largest of all: {answer['largest_relative_difference']:.2e}; allowed: {ALLOWED:.0e}")
-
-
-def show_speed(rows: list[Speed], compiling_s: float, console: Console) -> None:
-    """Prints one row per case."""
-    table = Table("case", "flows", "ours, s", "SimGrid, s", "ratio", "difference", box=None)
-    for row in rows:
-        theirs = ("–" if value is None else f"{value:.3g}" for value in (row.simgrid_s, row.ratio, row.difference))
-        table.add_row(row.case, str(row.flows), f"{row.ours_s:.3f}", *theirs)
-    console.print(table)
-    console.print(f"compiling, or loading what was compiled before, took {compiling_s:.1f} s, apart")
-    if versions := {row.simgrid_version for row in rows} - {None}:
-        console.print(f"SimGrid {', '.join(map(str, versions))}; both were timed one after the other, in this run")
-    else:
-        console.print("SimGrid is missing here, so there is nothing to compare with (Debian: python3-simgrid)")
-
-
-def main() -> int:
-    """Runs the command and prints the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=Path, metavar="DIR")
-    parser.add_argument("--case", action="append", choices=CASES, help="only this one; may be given several times")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if options.cases is not None:
-        try:
-            answer = run_cases(options.cases)
-        except InputError as error:
-            print(error, file=sys.stderr)
-            return 2
-        if options.json:
-            print(json.dumps(answer))
-        else:
-            show_cases(answer, Console())
-        return 0 if answer["largest_relative_difference"] <= ALLOWED else 1
-    compiling_s = compile_s()
+    compile_s = time.perf_counter() - began
     rows = [measure(name) for name in options.case or CASES]
-    if options.json:
-        print(json.dumps({"speed": [asdict(row) for row in rows], "compile_s": compiling_s}))
-    else:
-        show_speed(rows, compiling_s, Console())
-    return 0
+    cells = {
+        "case": "case", "flows": "flows:,", "ours, s": "ours_s:.3f", "SimGrid, s": "simgrid_s:.3g",
+        "ratio": "ratio:.3g", "difference": "difference:.3g",
+    }  # fmt: skip
+    said = f"compiling, or loading what was compiled before, took {compile_s:.1f} s, apart"
+    if find_spec("simgrid") is None:
+        said += "; SimGrid is missing here, so there is nothing to compare with (Debian: python3-simgrid)"
+    return Answer({"speed": rows, "compile_s": compile_s}, [table("Random flows", rows, cells), said])
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cases", type=Path, metavar="DIR", help="compare with the finish times of case files")
+    parser.add_argument("--case", action="append", choices=CASES, help="only this one; may be given several times")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(__doc__, body, add_options))

@@ -3,6 +3,7 @@
     python benchmarks/published.py                 # tables by system, and every row with an error above 15 %
     python benchmarks/published.py --json
     python benchmarks/published.py --collectives FILE --throughput FILE   # other tables with the same columns
+    python benchmarks/published.py --utilisation 1B,10B,100B              # and compute utilisation: five minutes more
 
 The first predictions use the catalogue alone: the device model is fitted without the chip of a row, and in further
 lines without its model or its family. For systems with at least six sizes, two factors are then fitted, one for all
@@ -10,25 +11,36 @@ latencies (of throughput: memory and kernel launches), one for all bandwidths (a
 and tested on the rest (swapped: the other way round). Targets: 28 % on collectives from the catalogue alone, 12 % on
 their tested halves, 6 % on throughput from one device to several. Rows that cannot be predicted are listed with the
 reason.
+
+With `--utilisation`, simulated compute utilisation is compared with the table of Streaming DiLoCo for these models
+(`published_timings/utilisation.py`): the bandwidth at which a utilisation is reached, its distance from the published
+one in steps of the grid of the table, and the utilisation at the published bandwidth. `--scale` gives the bytes
+relative to 16 bits a parameter, which are otherwise fitted.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from published_timings.fit import mean_error
-from published_timings.parsing import Row
-from published_timings.scaling import method_of
-from published_timings.systems import MISS, Section, Skipped, collective_case, scaling, section, throughput_case
-from published_timings.training import Job, LeftOut, chips_of
+from common.harness import Answer, names_of, run_command, table
+from published_timings.errors import (
+    MISS,
+    Section,
+    Skipped,
+    collective_case,
+    mean_error,
+    scaling,
+    section,
+    throughput_case,
+)
+from published_timings.predictions import Job, LeftOut, chips_of, method_of
+from published_timings.utilisation import compared, published
+from published_timings.words import Row
 
 DATA = Path(__file__).parent / "data"
 
@@ -50,9 +62,9 @@ def as_json(found: Section) -> dict[str, Any]:
     """Returns a section as plain values, with errors in per cent."""
     return {
         "overall": {
-            "mape_catalogue": percent(found.catalogue),
-            "mape_tested": percent(found.tested),
-            "mape_halves_swapped": percent(found.swapped),
+            "mape_catalogue": percent(found.mean("catalogue")),
+            "mape_tested": percent(found.mean("tested")),
+            "mape_halves_swapped": percent(found.mean("swapped")),
             "rows": sum(len(system.cases) for system in found.systems),
             "rows_not_predicted": len(found.skipped),
         },
@@ -105,7 +117,7 @@ def left_out_json(throughput: list[Row]) -> dict[str, float | None]:
     """Returns the mean error over systems, in per cent, with every row's model or family left out of the fit."""
     kinds: tuple[LeftOut, ...] = ("model", "family")
     sections = {kind: section(throughput, partial(throughput_case, left_out=kind), "device") for kind in kinds}
-    return {f"mape_{kind}_left_out": percent(found.catalogue) for kind, found in sections.items()}
+    return {f"mape_{kind}_left_out": percent(found.mean("catalogue")) for kind, found in sections.items()}
 
 
 def coverage(found: Section) -> dict[str, Any]:
@@ -114,63 +126,76 @@ def coverage(found: Section) -> dict[str, Any]:
     return {"inside": percent(sum(inside) / len(inside)) if inside else None, "rows": len(inside)}
 
 
-def show(console: Console, title: str, found: dict[str, Any]) -> None:
-    """Prints a section as a table, and its rows with large errors."""
-    table = Table("system", "rows", "catalogue %", "tested %", "swapped %", "× latency", "× bandwidth", title=title)
-    for system in found["systems"]:
-        factors = system["factors"] or {}
-        errors = [system[name] for name in ("mape_catalogue", "mape_tested", "mape_halves_swapped")]
-        cells = [*errors, factors.get("latency"), factors.get("bandwidth")]
-        formats = ("{:.1f}", "{:.1f}", "{:.1f}", "{:.2f}", "{:.2f}")
-        texts = ["" if cell is None else text.format(cell) for cell, text in zip(cells, formats, strict=True)]
-        table.add_row(system["system"], str(system["rows"]), *texts)
-    console.print(table)
-    overall = found["overall"]
-    console.print(
+CELLS = {
+    "system": "system", "rows": "rows:", "catalogue %": "mape_catalogue:.1f", "tested %": "mape_tested:.1f",
+    "swapped %": "mape_halves_swapped:.1f", "× latency": "latency:.2f", "× bandwidth": "bandwidth:.2f",
+}  # fmt: skip
+UTILISED = {
+    "model": "model", "method": "method", "target": "target:.0%", "published Gbit/s": "published_gbit_per_s:.3g",
+    "ours Gbit/s": "ours_gbit_per_s:.3g", "steps": "grid_steps:+d", "utilisation": "utilisation:.1%",
+    "difference": "difference:+.1%",
+}  # fmt: skip
+
+
+def shown_section(title: str, found: dict[str, Any]) -> list[Any]:
+    """Returns a section as a table, and its rows with large errors."""
+    overall, systems = found["overall"], found["systems"]
+    means = (
         f"mean over systems: catalogue {overall['mape_catalogue']} %, tested {overall['mape_tested']} %, "
         f"halves swapped {overall['mape_halves_swapped']} %; "
         f"{overall['rows']} rows predicted, {overall['rows_not_predicted']} not\n"
     )
-    for system in found["systems"]:
-        for miss in system["misses"]:
-            console.print(f"  {system['system']}: {miss}", soft_wrap=True, highlight=False)
-    for one in found["not_predicted"]:
-        console.print(f"  line {one['line']}, {one['system']}: not predicted: {one['reason']}", soft_wrap=True)
+    misses = [f"  {system['system']}: {miss}" for system in systems for miss in system["misses"]]
+    left = [f"  line {row['line']}, {row['system']}: not predicted: {row['reason']}" for row in found["not_predicted"]]
+    return [table(title, [row | (row["factors"] or {}) for row in systems], CELLS), means, *misses, *left]
 
 
-def main() -> int:
-    """Reads the tables, predicts, and prints the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def timings(options: argparse.Namespace) -> Answer:
+    """Predicts collectives and throughput."""
+    throughput = rows_of(options.throughput)
+    predicted = section(throughput, partial(throughput_case, chips=chips_of(throughput)), "device")
+    collectives = as_json(section(rows_of(options.collectives), collective_case, "system"))
+    left_out, within, more = left_out_json(throughput), coverage(predicted), scaling_json(*scaling(throughput))
+    trained = as_json(predicted) | {"left_out": left_out, "intervals": within, "scaling": more}
+    shown = [*shown_section("collectives", collectives), *shown_section("throughput", trained)]
+    for name, error in left_out.items():
+        shown.append(f"mean over systems, {name.removeprefix('mape_').replace('_', ' ')}: {error} %")
+    shown.append(f"measured within the interval of 80 %: {within['inside']} % of {within['rows']} rows")
+    shown.append(f"\none device to several: {more['mape']} % over {more['rows']} rows")
+    shown += [f"  as {name}: {one['mape']} % over {one['rows']} rows" for name, one in more["methods"].items()]
+    shown += [f"  {miss}" for miss in more["misses"]]
+    return Answer({"collectives": collectives, "throughput": trained}, shown)
+
+
+def utilisation(models: list[str], scale: float | None) -> Answer:
+    """Compares simulated compute utilisation with the published table."""
+    scale, cells = compared(models, scale)
+    shown = [table("compute utilisation", cells, UTILISED)]
+    for method in dict.fromkeys(row["method"] for row in cells):
+        rows = [row for row in cells if row["method"] == method]
+        same, worst = sum(row["grid_steps"] == 0 for row in rows), max(abs(row["difference"]) for row in rows)
+        shown.append(
+            f"{method}: {same} of {len(rows)} bandwidths are equal; utilisation differs by at most {worst:.1%}."
+        )
+    shown.append(f"A parameter counts as {16 * scale:.1f} bits.")
+    return Answer({"scale": scale, "cells": cells}, shown)
+
+
+def body(options: argparse.Namespace) -> Answer:
+    answer = timings(options)
+    if not options.utilisation:
+        return answer
+    more = utilisation(options.utilisation, options.scale)
+    return Answer({**answer.figures, "utilisation": more.figures}, [*answer.shown, *more.shown])
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collectives", type=Path, default=DATA / "published_collectives.csv", metavar="CSV")
     parser.add_argument("--throughput", type=Path, default=DATA / "published_throughput.csv", metavar="CSV")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables; errors in per cent")
-    given = parser.parse_args()
-    throughput = rows_of(given.throughput)
-    chips = chips_of(throughput)
-    predicted = section(throughput, partial(throughput_case, chips=chips), "device")
-    result = {
-        "collectives": as_json(section(rows_of(given.collectives), collective_case, "system")),
-        "throughput": as_json(predicted) | {"left_out": left_out_json(throughput), "intervals": coverage(predicted)},
-    }
-    result["throughput"]["scaling"] = scaling_json(*scaling(throughput))
-    if given.json:
-        print(json.dumps(result, indent=2))
-        return 0
-    console = Console()
-    show(console, "collectives", result["collectives"])
-    show(console, "throughput", result["throughput"])
-    for name, error in result["throughput"]["left_out"].items():
-        console.print(f"mean over systems, {name.removeprefix('mape_').replace('_', ' ')}: {error} %")
-    within = result["throughput"]["intervals"]
-    console.print(f"measured within the interval of 80 %: {within['inside']} % of {within['rows']} rows")
-    more = result["throughput"]["scaling"]
-    console.print(f"\none device to several: {more['mape']} % over {more['rows']} rows")
-    for name, one in more["methods"].items():
-        console.print(f"  as {name}: {one['mape']} % over {one['rows']} rows")
-    for miss in more["misses"]:
-        console.print(f"  {miss}", soft_wrap=True, highlight=False)
-    return 0
+    models = dict.fromkeys(row.model for row in published())
+    parser.add_argument("--utilisation", type=names_of(models), metavar="MODEL,…", help=f"some of {', '.join(models)}")
+    parser.add_argument("--scale", type=float, help="of --utilisation; default: fitted")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(run_command(__doc__, body, add_options))

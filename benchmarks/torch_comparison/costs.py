@@ -25,8 +25,7 @@ from paceline.algorithms.core.program import Lane
 from paceline.backend.rank.interpreter import RankWeightsOwner
 from paceline.backend.rank.rank_context import RankStation
 from paceline.backend.status.recorder import FileRecorder
-from torch_comparison.models import Nothing
-from torch_comparison.runs import TRANSPORTS, run, step_s
+from torch_comparison.programs import TRANSPORTS, Nothing, run, step_s
 
 ALLOWED_S = 0.02 * 0.005
 """2 % of a step of 5 ms"""

@@ -62,11 +62,11 @@ def test_every_pair_has_a_row() -> None:
 @pytest.mark.parametrize(("way", "rank"), [(("sync-sgd", "gloo"), 1), (("post-local-sgd", "shared memory"), None)])
 def test_other_weights_are_told(way: tuple[str, str], rank: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = imported(monkeypatch)
-    runs = importlib.import_module("torch_comparison.runs")
+    programs = importlib.import_module("torch_comparison.programs")
     same = torch.ones(3)
-    launches = {each: runs.Timed(1.0, (same, same)) for each, _ in backend.ways(backend.WAYS, runs.TRANSPORTS)}
+    launches = {each: programs.Timed(1.0, (same, same)) for each, _ in backend.ways(backend.WAYS, programs.TRANSPORTS)}
     backend.check(launches, 8)
-    launches[way] = runs.Timed(1.0, tuple(same * 1.001 if rank in (None, place) else same for place in (0, 1)))
+    launches[way] = programs.Timed(1.0, tuple(same * 1.001 if rank in (None, place) else same for place in (0, 1)))
     with pytest.raises(backend.OtherWeights, match=way[0]):
         backend.check(launches, 8)
 
@@ -82,20 +82,22 @@ def test_some_ways_are_looked_at_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "said"),
     sampled(
-        [("--models", "mpl"), ("--ways", "dpd"), ("--rounds", "0"), ("--steps", "9")],
-        lambda wrong: wrong[0] == "--ways",
-        several=False,
+        [
+            (("--models", "mpl"), "unknown mpl"),
+            (("--ways", "dpd"), "unknown dpd"),
+            (("--rounds", "0"), "found 0, expected 1 or more"),
+            (("--steps", "9"), "found 9, expected whole periods"),
+        ],
+        lambda case: case[0][0] == "--ways",
     ),
 )
 @WARNS
 def test_an_option_that_makes_no_sense_is_refused(
-    wrong: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    wrong: tuple[str, str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend = imported(monkeypatch)
-    monkeypatch.setattr(sys, "argv", ["backend.py", *wrong])
     with pytest.raises(SystemExit) as ended:
-        backend.main()
-    said = capsys.readouterr().err.replace("found 0", "found '0'").replace("found 9", "found '9'")
-    assert ended.value.code == 2 and f"found {wrong[1]!r}" in said
+        backend.run_command(backend.__doc__, backend.body, backend.add_options, wrong)
+    assert ended.value.code == 2 and said in capsys.readouterr().err

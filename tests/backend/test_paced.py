@@ -1,7 +1,7 @@
 """Gradients of paced runs never take less time than their devices would.
 
-How much more they take depends on the machine and on its load: `benchmarks/pace.py` measures that. That a device adds
-nothing itself is tested with a fake clock in `tests/unit/test_device.py`.
+How much more they take depends on the machine and on its load, which `benchmarks/machine.py` measures. That a device
+adds nothing itself is tested with a fake clock in `tests/unit/test_device.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`paceline check` finds each planted bug, makes the counterexample small, and finds nothing in the methods without it.
 
 `make test` tries some bugs of each file of tests/planted_bugs, and `make test-all` all of them.
-benchmarks/planted_bugs.py prints the figures.
+benchmarks/checking.py prints the figures.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-WITHOUT_SHORT_FORM = {"run_all", "compare_results", "fidelity", "outputs"}
+WITHOUT_SHORT_FORM = {"run_all", "compare_results", "outputs"}
 pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="needs the repository")
 
 
@@ -24,7 +24,7 @@ def command(name: str, *arguments: str, status: int = 0) -> subprocess.Completed
 
 def test_every_benchmark_has_a_short_form() -> None:
     found = subprocess.run(
-        [sys.executable, "-c", "from all_commands.short_forms import *; print(*(one.command for one in SHORT_FORMS))"],
+        [sys.executable, "-c", "from common.commands import *; print(*(one.command for one in SHORT_FORMS))"],
         capture_output=True,
         text=True,
         cwd=BENCHMARKS,
@@ -35,11 +35,11 @@ def test_every_benchmark_has_a_short_form() -> None:
 
 def test_one_file_has_figures_machine_and_versions(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
-    done = command("run_all.py", "--only", "knl", "--out", str(out))
+    done = command("run_all.py", "--only", "collectives", "--out", str(out))
     document = json.loads(out.read_text())
     assert document["machine"]["cores"] >= 1 and "paceline" in document["versions"]
     (outcome,) = document["results"].values()
-    assert outcome["exit"] == 0 and outcome["figures"]["rows"] and "1 of 1 benchmarks" in done.stderr
+    assert outcome["exit"] == 0 and outcome["figures"]["large"] and "1 of 1 benchmarks" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
     same = command("compare_results.py", str(out), str(out))
     assert "0 of" in same.stdout

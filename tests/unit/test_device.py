@@ -1,6 +1,6 @@
 """A paced device holds each gradient for exactly its modelled time. These tests use a fake clock.
 
-`benchmarks/pace.py` measures the additional time on a real machine, which wakes a process too late.
+`benchmarks/machine.py` measures the additional time on a real machine, which wakes a process too late.
 """
 
 from __future__ import annotations

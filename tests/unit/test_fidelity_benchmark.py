@@ -6,7 +6,7 @@ import importlib
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.scenarios.machine_file import MachinePart, MadePart, OwnPart, save_machine
 from paceline.scenarios.resolution.machine_costs import emulated_part
+from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import EmulationCosts, MeasuredCosts, Profile
 from tests.made_up import run
 
@@ -34,7 +35,7 @@ def part(name: str) -> Any:
 
 
 def configurations(**options: Any) -> list[Any]:
-    listed = part("fidelity_runs.configurations")
+    listed = part("fidelity_runs.settings")
     return list(listed.configurations(options.pop("settings", listed.SETTINGS), **{"cores": 2, **options}))
 
 
@@ -62,17 +63,18 @@ def test_no_configuration_has_a_calibrated_batch() -> None:
 
 
 def test_every_scenario_and_calibration_is_valid() -> None:
-    settings, listed = part("fidelity_runs.settings"), part("fidelity_runs.configurations")
-    for mine in part("fidelity_runs.measuring").by_cell(listed.SETTINGS).values():
-        assert len(settings.calibration_scenario(mine).algorithms) >= 1
-        for setting in mine:
+    listed = part("fidelity_runs.settings")
+    for cell in dict.fromkeys(setting.cell for setting in listed.SETTINGS):
+        settings = tuple(setting for setting in listed.SETTINGS if setting.cell == cell)
+        assert len(listed.calibration_scenario(settings).algorithms) >= 1
+        for setting in settings:
             scenario = setting.scenario(setting.methods, seeds=2)
             assert [method.name for method in scenario.algorithms] == list(setting.methods)
             assert scenario.seeds == 2 and scenario.train.pace == ("device" if setting.paced else "none")
 
 
 def test_settings_of_a_cell_follow_each_other() -> None:
-    cells = [setting.cell for setting in part("fidelity_runs.configurations").SETTINGS]
+    cells = [setting.cell for setting in part("fidelity_runs.settings").SETTINGS]
     changes = [cell for number, cell in enumerate(cells) if not number or cells[number - 1] != cell]
     assert len(changes) == len(set(cells)) == len({cell.name for cell in cells})
 
@@ -87,7 +89,7 @@ def test_groups_depend_on_the_cores() -> None:
 
 
 def test_the_quick_subset_has_a_part_of_every_group_besides_the_order() -> None:
-    quick = configurations(settings=part("fidelity_runs.configurations").quick_settings())
+    quick = configurations(settings=part("fidelity_runs.settings").quick_settings())
     assert {one.name for one in quick} < {one.name for one in configurations()}
     assert {one.setting.group(2) for one in quick} == set(part("fidelity_runs.settings").GROUPS) - {"order"}
 
@@ -113,51 +115,57 @@ def line(*names: str, step_s: float = 1.1) -> ComparisonResult:
     )
 
 
-def row(configuration: str = "one: sync-sgd", **known: Any) -> Any:
-    results = part("fidelity_runs.results")
+def row(configuration: str = "one: sync-sgd", **known: Any) -> dict[str, Any]:
     setting, _, method = configuration.partition(": ")
-    told = {"configuration": configuration, "group": "paced", "setting": setting, "method": method}
-    place = results.Place(date="2026-01-01", commit="abc", processor="P, fast", cores=2, python="3.11", torch="2")
-    more = {"model": "digits-mlp", "workers": 2, "batch": 24, "seeds": 1, "calibration_load": 0.5}
-    made = results.row(line().lines[0], told | more, other_load=0.25, place=place)
-    return replace(made, **known)
+    names = {"configuration": configuration, "group": "paced", "setting": setting, "method": method}
+    place = {
+        "date": "2026-01-01",
+        "commit": "1234567",
+        "processor": "P, fast",
+        "cores": 2,
+        "python": "3.11",
+        "torch": "2",
+    }
+    more = {"model": "digits-mlp", "workers": 2, "batch": 24, "seeds": 1, "other_load": 0.25, "calibration_load": 0.5}
+    figures = part("fidelity_runs.measuring").figures_of(line().lines[0])
+    return {**names, **figures, **more, **place, "python": "3.11", "torch": "2", **known}
 
 
 def test_a_row_has_the_errors_of_all_models() -> None:
     found = row()
-    errors = (found.step_error, found.step_error_no_message_cost, found.step_error_no_spread)
-    assert (*errors, found.step_error_alpha_beta) == pytest.approx((0.1, 0.2, 0.3, 0.4))
-    assert found.staleness_tv == pytest.approx(0.25)
-    assert (found.time_predicted_s, found.time_measured_s, found.time_error) == (2.0, 2.0, 0.0)
-    assert found.share_points == pytest.approx(0.0) and (found.other_load, found.calibration_load) == (0.25, 0.5)
+    assert found.keys() == set(part("fidelity_runs.measuring").COLUMNS)
+    models = ("", "_no_message_cost", "_no_spread", "_alpha_beta")
+    assert [found[f"step_error{model}"] for model in models] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert found["staleness_tv"] == pytest.approx(0.25)
+    assert (found["time_predicted_s"], found["time_measured_s"], found["time_error"]) == (2.0, 2.0, 0.0)
+    assert found["share_points"] == pytest.approx(0.0)
 
 
 def test_sizes_are_those_of_absolute_values() -> None:
-    sizes = part("fidelity_runs.error_statistics").sizes
-    found = sizes([-0.1 * number for number in range(11)])
-    assert (found.count, found.mean, found.p90, found.worst) == pytest.approx((11, 0.5, 0.9, 1.0))
-    assert sizes([None]) is None
+    sizes = part("fidelity_runs.tables").sizes
+    assert sizes([-0.1 * number for number in range(11)]) == pytest.approx({"mean": 0.5, "p90": 0.9, "worst": 1.0})
+    assert sizes([None]) == {}
 
 
 def test_the_order_of_methods() -> None:
     """One of ten pairs is in the wrong order: τ = (9 − 1) / 10."""
-    statistics = part("fidelity_runs.error_statistics")
+    statistics = part("fidelity_runs.tables")
     times = {"a": (1.0, 1.0), "b": (2.0, 2.0), "c": (3.0, 4.0), "d": (4.0, 3.0), "e": (5.0, None), "f": (None, None)}
     rows = [
         row(f"set: {name}", time_predicted_s=ours, time_measured_s=real, time_error_alpha_beta=None)
         for name, (ours, real) in times.items()
     ]
     (order,) = statistics.orders(rows)
-    assert (order.setting, order.methods, order.unreached) == ("set", 5, ("e", "f"))
-    assert order.tau == pytest.approx(0.8)
-    assert order.simpler[2] is None, "a model without times orders nothing"
+    assert (order["setting"], order["methods"], order["unreached"]) == ("set", 5, "e, f")
+    assert order["tau"] == pytest.approx(0.8)
+    assert order["tau_alpha_beta"] is None, "a model without times orders nothing"
     assert statistics.orders(rows, fewest=6) == []
     assert statistics.kendall([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]) == -1.0
 
 
 def test_pairs_in_the_wrong_order_have_a_reason() -> None:
     """d is measured before c, and e, which is missed, after f; the seeds distinguish the former pair only."""
-    statistics, tables = part("fidelity_runs.error_statistics"), part("fidelity_runs.tables")
+    tables = part("fidelity_runs.tables")
     times = {
         "a": (1.0, "1 1", 1.0, "0.9 1.1"),
         "b": (2.0, "2 2", 2.0, "2 2"),
@@ -177,21 +185,22 @@ def test_pairs_in_the_wrong_order_have_a_reason() -> None:
         )
         for name, (ours, each_ours, real, each) in times.items()
     ]
-    found = statistics.wrong_pairs(rows)
-    assert [(one.sooner, one.later, one.apart) for one in found] == [("d", "c", True), ("f", "e", None)]
-    assert (found[0].measured, found[0].predicted) == pytest.approx((0.25, 3.0 / 3.3 - 1))
-    assert found[0].error_sooner > 0 > found[0].error_later and found[1].measured is None
-    assert [len(list(column.cells)) for column in tables.pair_table(found).columns] == [2] * 8
+    found = tables.wrong_pairs(rows)
+    assert [(pair["sooner"], pair["later"], pair["apart"]) for pair in found] == [("d", "c", True), ("f", "e", None)]
+    assert (found[0]["measured"], found[0]["predicted"]) == pytest.approx((0.25, 3.0 / 3.3 - 1))
+    assert found[0]["error_sooner"] > 0 > found[0]["error_later"] and found[1]["measured"] is None
+    *_, pairs = tables.tables(rows)
+    assert [len(list(column.cells)) for column in pairs.columns] == [2] * 8
 
 
 def test_tables_have_a_row_for_each_group_and_method() -> None:
     tables = part("fidelity_runs.tables")
     rows = [row("one: sync-sgd"), row("one: agd", group="emulated", method="agd"), row("two: sync-sgd")]
-    assert [(group, method, len(mine)) for group, method, mine in tables.families(rows)] == [
+    assert [(line["group"], line["method"], line["n"]) for line, _ in tables.families(rows)] == [
         ("paced", "all", 2),
-        ("paced", "sync-sgd", 2),
+        ("", "sync-sgd", 2),
         ("emulated", "all", 1),
-        ("emulated", "agd", 1),
+        ("", "agd", 1),
     ]
     assert [table.row_count for table in tables.tables(rows)] == [4, 4, 4, 0]
 
@@ -200,7 +209,7 @@ def test_tables_have_a_row_for_each_group_and_method() -> None:
 
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
-    results, path = part("fidelity_runs.results"), tmp_path / "results.csv"
+    results, path = part("fidelity_runs.measuring"), tmp_path / "results.csv"
     made = [row(), row("two: agd", time_error=None, seeds=3)]
     for one in made:
         results.append(path, one)
@@ -209,7 +218,7 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_line_is_removed(tmp_path: Path) -> None:
-    results, path = part("fidelity_runs.results"), tmp_path / "results.csv"
+    results, path = part("fidelity_runs.measuring"), tmp_path / "results.csv"
     results.append(path, row())
     whole = path.read_text()
     path.write_text(whole + "two: agd,pac")
@@ -220,10 +229,16 @@ def test_an_interrupted_line_is_removed(tmp_path: Path) -> None:
 
 def test_a_file_with_other_columns_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "results.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"missing: configuration, .*; unknown: a, b$"):
-        part("fidelity_runs.results").finished(tmp_path / "results.csv")
-    assert part("fidelity").main(["--tables", "--out", str(tmp_path)]) == 2
-    assert "use another folder" in capsys.readouterr().err
+    assert called("--tables", "--folder", str(tmp_path)) == 2
+    said = capsys.readouterr().err
+    assert "missing: batch, " in said and said.endswith("unknown: a, b; use another folder\n")
+
+
+def called(*arguments: str) -> int:
+    """Runs the command in this process, and returns its exit status."""
+    command = part("fidelity")
+    status: int = command.run_command(command.__doc__, command.body, command.add_options, arguments)
+    return status
 
 
 class Machine:
@@ -256,33 +271,28 @@ def machine_part() -> MachinePart:
 
 
 def study(folder: Path, machine: Machine, seeds: int = 1) -> Any:
-    calibrations = part("fidelity_runs.calibrations")
-    return part("fidelity_runs.measuring").Study(
-        folder=folder,
-        seeds=seeds,
-        calibrations=calibrations.Calibrations(folder / "calibrations", 1.0, lambda _: None, measure=machine.measure),
-        say=lambda _: None,
-        compare=machine.compare,
-    )
+    doubles = {"measure": machine.measure, "compare": machine.compare}
+    kind = part("fidelity_runs.measuring").Study
+    return kind(folder=folder, seeds=seeds, seconds=1.0, say=lambda _: None, **doubles)
 
 
 def test_a_second_start_makes_what_is_missing(tmp_path: Path) -> None:
-    measuring, results = part("fidelity_runs.measuring"), part("fidelity_runs.results")
+    results = part("fidelity_runs.measuring")
     wanted = [one for one in configurations() if one.setting.name == "unpaced, digits-mlp, 6 workers"]
     first = Machine("hbs-sgd")
-    failures = measuring.run(study(tmp_path, first), wanted, 2)
+    failures = study(tmp_path, first).run(wanted, 2)
     assert failures == ["unpaced, digits-mlp, 6 workers: hbs-sgd: rank 1 died"]
     assert first.compared == ["sync-sgd", "async-sgd", "hbs-sgd", "agd"] and len(first.calibrated) == 1
     second = Machine()
-    assert measuring.run(study(tmp_path, second), wanted, 2) == []
+    assert study(tmp_path, second).run(wanted, 2) == []
     assert second.compared == ["hbs-sgd"] and second.calibrated == [], "the stored calibration is used"
     rows = results.finished(tmp_path / "results.csv")
-    assert [one.method for one in rows] == ["sync-sgd", "async-sgd", "agd", "hbs-sgd"]
-    assert {one.group for one in rows} == {"unpaced-beyond-cores"}
+    assert [one["method"] for one in rows] == ["sync-sgd", "async-sgd", "agd", "hbs-sgd"]
+    assert {one["group"] for one in rows} == {"unpaced-beyond-cores"}
     third = Machine()
-    measuring.run(study(tmp_path, third, seeds=3), wanted, 2)
+    study(tmp_path, third, seeds=3).run(wanted, 2)
     assert len(third.compared) == 4, "rows of another number of seeds do not count"
-    assert [one.seeds for one in results.latest(results.finished(tmp_path / "results.csv"))] == [3] * 4
+    assert [one["seeds"] for one in results.finished(tmp_path / "results.csv")] == [1] * 4 + [3] * 4
 
 
 def test_all_methods_of_an_order_are_measured_together(tmp_path: Path) -> None:
@@ -290,16 +300,16 @@ def test_all_methods_of_an_order_are_measured_together(tmp_path: Path) -> None:
     ordered = [one for one in configurations(only=["order"]) if one.setting.paced and one.setting.link is None]
     assert len(ordered) == 10 and [ordered] == measuring.together(ordered)
     machine = Machine()
-    assert measuring.run(study(tmp_path, machine), ordered[:2], 2) == []
+    assert study(tmp_path, machine).run(ordered[:2], 2) == []
     assert machine.compared == ["sync-sgd async-sgd"]
-    rows = part("fidelity_runs.results").finished(tmp_path / "results.csv")
-    assert [one.configuration for one in rows] == [one.name for one in ordered[:2]]
+    rows = part("fidelity_runs.measuring").finished(tmp_path / "results.csv")
+    assert [one["configuration"] for one in rows] == [one.name for one in ordered[:2]]
     others = configurations(only=["paced"])[:2]
     assert measuring.together(others) == [[others[0]], [others[1]]]
 
 
 def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
-    calibrations, settings = part("fidelity_runs.calibrations"), part("fidelity_runs.configurations").SETTINGS
+    calibrations, settings = part("fidelity_runs.measuring"), part("fidelity_runs.settings").SETTINGS
     setting = next(setting for setting in settings if setting.link is not None)
     plan = setting.scenario(("sync-sgd",)).plans()[0]
     emulation = EmulationCosts(
@@ -346,41 +356,46 @@ def test_without_root_emulated_networks_are_skipped(
 
     command = part("fidelity")
     monkeypatch.setattr(command, "refuse", refuse)
-    assert command.main(["--list", "--quick", "--out", str(tmp_path)]) == 0
+    assert called("--list", "--quick", "--folder", str(tmp_path)) == 0
     said = capsys.readouterr()
     assert "emulated" not in said.out and "paced: paced, two kinds of device: sync-sgd" in said.out
     assert "skipped 5 configurations on an emulated network: needs root" in said.err
 
 
 def test_tables_of_stored_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command, results = part("fidelity"), part("fidelity_runs.results")
-    assert command.main(["--tables", "--out", str(tmp_path)]) == 0
+    results = part("fidelity_runs.measuring")
+    assert called("--tables", "--folder", str(tmp_path)) == 0
     assert "no results yet" in capsys.readouterr().out
     results.append(tmp_path / "results.csv", row())
-    assert command.main(["--tables", "--out", str(tmp_path), "--only", "paced"]) == 0
+    assert called("--tables", "--folder", str(tmp_path), "--only", "paced") == 0
     text = capsys.readouterr().out
-    assert "Error of the step time, %" in text and "commit abc; P, fast, 2 cores" in text
-    assert command.main(["--tables", "--out", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"] == [asdict(row())]
+    assert "Error of the step time" in text and "commit 1234567; P, fast, 2 cores" in text
+    assert called("--tables", "--folder", str(tmp_path), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [row()]
+
+
+def test_an_interleaved_method_is_predicted_from_the_probes_and_compared_with_the_mean_of_its_runs() -> None:
+    command = part("fidelity")
+    setting = replace(command.UNPACED["unpaced, digits-mlp, 2 workers"], methods=("sync-sgd",), epochs=1.0, longer=1)
+    times = GradientTimes(batch=setting.batch, busy=((1, 0.03), (2, 0.03)))
+    machine = Profile(gradients=(times,), cores=2, inside={("AllReduce", 2): ((0, 0.01),)})
+    (found,) = command.lines_of(setting, machine, {"sync-sgd": [0.04, 0.06]})
+    assert found["predicted_s"] == pytest.approx(0.04)
+    assert (found["measured_s"], found["spread_s"]) == pytest.approx((0.05, 0.01))
+    assert found["error"] == pytest.approx(-0.2)
 
 
 @pytest.mark.backend
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_a_configuration_is_calibrated_predicted_and_measured(tmp_path: Path) -> None:
-    listed, measuring = part("fidelity_runs.configurations"), part("fidelity_runs.measuring")
+    listed, measuring = part("fidelity_runs.settings"), part("fidelity_runs.measuring")
     setting = next(one for one in listed.SETTINGS if one.name == "unpaced, digits-mlp, 2 workers")
     setting = replace(setting, methods=("sync-sgd",), epochs=1)
-    made = measuring.Study(
-        folder=tmp_path,
-        seeds=1,
-        calibrations=part("fidelity_runs.calibrations").Calibrations(tmp_path / "calibrations", 1.0, print),
-        say=print,
-        compare=measuring.predict_then_measure,
-    )
-    assert measuring.run(made, [listed.Configuration(setting, "sync-sgd")], 2) == []
-    (found,) = part("fidelity_runs.results").finished(tmp_path / "results.csv")
-    assert found.step_measured_s > 0 and found.staleness_tv == 0.0, "sync-sgd is deterministic"
-    assert found.step_error == pytest.approx(found.step_predicted_s / found.step_measured_s - 1)
+    made = measuring.Study(folder=tmp_path, seeds=1, seconds=1.0, say=print)
+    assert made.run([listed.Configuration(setting, "sync-sgd")], 2) == []
+    (found,) = measuring.finished(tmp_path / "results.csv")
+    assert found["step_measured_s"] > 0 and found["staleness_tv"] == 0.0, "sync-sgd is deterministic"
+    assert found["step_error"] == pytest.approx(found["step_predicted_s"] / found["step_measured_s"] - 1)
     assert [path.name for path in (tmp_path / "calibrations").iterdir()] == [f"{setting.cell.name}.yaml"]
     assert len(list((tmp_path / "runs").iterdir())) == 1

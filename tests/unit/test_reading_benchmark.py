@@ -28,7 +28,7 @@ def test_every_cell_is_measured_and_simulated(tmp_path: Path) -> None:
     if file_system(tmp_path) in MEMORY:
         pytest.skip(f"{tmp_path} is in memory")
     sizes = ["--mebibytes", "1", "--inputs", "504", "--buffer", "64", "--batch", "8", "--readers", "1,2"]
-    said = called("--folder", str(tmp_path), *sizes, "--repeats", "3", "--json")
+    said = called("--folder", str(tmp_path), *sizes, "--rounds", "3", "--json")
     assert said.returncode in (0, 1), said.stderr
     answer = json.loads(said.stdout)
     figures = ("scattered", "strided", "contiguous", "contiguous / scattered")

@@ -136,7 +136,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps(case))
     done = benchmark("--cases", str(tmp_path))
     assert done.returncode == 2
-    assert done.stderr.splitlines() == [
+    assert done.stderr.removeprefix("error: ").splitlines() == [
         "pipe 'a': found 0.0 bytes/s and a latency of 0.0 s, expected more than 0 bytes/s and 0 s or more, both finite",
         "transfer 0: found 1 bytes at -1.0 s, expected 0 or more of each",
         "transfer 1: found unknown pipes in its route: b",
@@ -148,4 +148,4 @@ def test_an_unknown_policy_is_refused(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps({"name": "one", "links": [link]}))
     done = benchmark("--cases", str(tmp_path))
     assert done.returncode == 2
-    assert done.stderr == "one.json: link L: found the policy 'wifi'; there are shared, fatpipe\n"
+    assert done.stderr == "error: one.json: link L: found the policy 'wifi'; there are shared, fatpipe\n"

@@ -1,0 +1,286 @@
+"""Compute utilisation: the published table of Streaming DiLoCo (arXiv 2501.18512, Table 4), and simulated runs.
+
+Two workers are joined by one link. Compute utilisation is the share of time in which they compute gradients. The
+published table lists the smallest bandwidth, of a grid whose values are 21 % apart, at which a utilisation is reached.
+
+The paper publishes the layers, the seconds of a step, the period and the size of fragments. It does not publish how
+many bits its simulator counts for a parameter, the cost of an all-reduce, or the share of the forward pass. We assume
+16 bits, a ring of two workers, and a third. The rows of DiLoCo up to 80 % determine one number, the bytes relative to
+these assumptions. All other rows are predictions. The simulator of the paper starts the exchange of a layer when its
+backward pass ends, and only the next forward pass of this layer waits for it. Our programs exchange a fragment after
+the whole inner step. Up to 80 % this does not matter for DiLoCo.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from paceline.algorithms import find
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.operations import Charge
+from paceline.algorithms.core.quantization import Quantization
+from paceline.algorithms.core.values import Layer, Layout, Rank
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.kernel.crash_timeline import CrashTimeline
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.cluster import on_a_star
+from paceline.topologies.graphs.links import LINKS, LinkModel
+from paceline.workloads.learners.timing_only import TimingOnly
+
+TABLE = Path(__file__).resolve().parents[1] / "data" / "streaming_diloco_utilisation.csv"
+GRID = tuple(float(value) for value in np.logspace(-1, 3, 50))
+"""bandwidths in Gbit/s; provenance: INFERENCE, all values of the table are among them"""
+TARGETS = (0.5, 0.8, 0.9, 0.95, 0.99)
+"""the utilisations of the table's columns"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A method on a model: the smallest bandwidth of the grid at which each utilisation is reached.
+
+    Args:
+        model: the paper's name of the model, such as 1B.
+        parameters: its number of parameters, taken from the name.
+        layers: number of layers of equal size.
+        step_s: seconds of a gradient, without communication.
+        method: the paper's method, see `runs.METHODS`.
+        bandwidths: positions in `GRID`, one for each of `TARGETS`.
+    """
+
+    model: str
+    parameters: float
+    layers: int
+    step_s: float
+    method: str
+    bandwidths: tuple[int, ...]
+
+
+def position(printed: float) -> int:
+    """Returns the place in the grid of a bandwidth as the table prints it.
+
+    The table was rounded to two decimal places and then to one, which explains 0.9 for 0.954 and 3.0 for 2.947.
+
+    Raises:
+        ValueError: no value of the grid is printed like this.
+
+    >>> GRID[position(3.0)], GRID[position(0.4)]
+    (2.94705170255181, 0.372759372031494)
+    """
+    for place, value in enumerate(GRID):
+        if round(round(value, 2), 1) == printed:
+            return place
+    raise ValueError(f"found {printed} Gbit/s, expected a value of the grid of bandwidths")
+
+
+def published() -> list[Row]:
+    """Reads the table."""
+    lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
+    return [
+        Row(
+            row["model"],
+            float(row["model"].removesuffix("B")) * 1e9,
+            int(row["layers"]),
+            float(row["step_s"]),
+            row["method"],
+            tuple(position(float(row[f"u{target * 100:.0f}"])) for target in TARGETS),
+        )
+        for row in csv.DictReader(lines)
+    ]
+
+
+# --- simulated runs ---------------------------------------------------------------------------------------------------
+
+PERIOD = 100
+"""H, steps between the exchanges of a fragment; provenance: FOUND, caption of the table"""
+FRAGMENT_LAYERS = 3
+"""provenance: FOUND, caption of the table"""
+OVERLAP = 1
+"""steps during which an exchange goes on; provenance: FOUND, section 3.3.2: 1 in the main experiments"""
+ITEM_BYTES = 2
+"""bytes of a number that is not quantised; provenance: INFERENCE. The paper does not say how many bits its simulator
+counts; `Setting.scale` corrects for all of them alike, so only the ratio to 4 bits depends on this value."""
+FORWARD = 1 / 3
+"""share of the forward pass in a gradient; provenance: INFERENCE, the backward pass has twice the operations"""
+PRECISION = 0.002
+"""of the decimal logarithm of a bandwidth, which is 0.5 %"""
+ROUNDS = (2, 4)
+"""rounds of a shorter and a longer run; the time of the rounds between them is counted, so that start and end, where
+nothing overlaps with the exchanges, are not"""
+
+
+def streaming(row: Row, **settings: object) -> Method:
+    """Returns Streaming DiLoCo with the fragments of the table."""
+    return find("streaming-diloco")(
+        period=PERIOD, fragments=row.layers // FRAGMENT_LAYERS, pattern="strided", inner="sgd", **settings
+    )
+
+
+METHODS: Mapping[str, Callable[[Row], Method]] = {
+    "data-parallel": lambda _: find("layerwise-sgd-next-forward")(bucket=None),
+    "diloco": lambda _: find("diloco")(period=PERIOD, inner="sgd"),
+    "streaming": lambda row: streaming(row, overlap=0),
+    "overlapped": lambda row: streaming(row, overlap=OVERLAP),
+    "overlapped-fp4": lambda row: streaming(row, overlap=OVERLAP, quantization=Quantization()),
+}
+"""our method for each of the paper's"""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A run of a row of the table.
+
+    Args:
+        row: the model and the method.
+        gigabits_per_s: bandwidth between the two workers, in each direction.
+        scale: bytes that are sent, relative to those of a number of `ITEM_BYTES` for each parameter.
+    """
+
+    row: Row
+    gigabits_per_s: float
+    scale: float
+
+    @property
+    def link(self) -> LinkModel:
+        bytes_per_s = self.gigabits_per_s * 1e9 / 8 / self.scale
+        return LinkModel(name="between sites", latency_s=0.0, bytes_per_s=bytes_per_s, provenance="the table")
+
+
+@dataclass(frozen=True, slots=True)
+class EqualLayers:
+    """Gradients that take the same time in every step, divided equally among the layers; all else takes no time."""
+
+    step_s: float
+    layers: int
+
+    completes = False
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return self.step_s
+
+    def paused_s(self, samples: int, pause_s: float) -> float:
+        return 0.0
+
+    def started_factor(self, samples: int) -> float:
+        return 1.0
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return [FORWARD / self.layers] * self.layers, [(1 - FORWARD) / self.layers] * self.layers
+
+    def timeline(self, rank: Rank) -> CrashTimeline | None:
+        return None
+
+    def work_s(self, rank: Rank, op: Charge) -> float:
+        return 0.0
+
+    def load_s(self, rank: Rank, samples: int) -> float:
+        return 0.0
+
+    def rest_s(self, rank: Rank) -> float:
+        return 0.0
+
+
+def utilisation(setting: Setting) -> float:
+    """Simulates runs and returns the share of their time in which the workers compute gradients."""
+    method = METHODS[setting.row.method](setting.row)
+    steps = [rounds * method.longest_period(2) for rounds in ROUNDS]
+    shorter_s, longer_s = (_simulated(setting, method, number).wall_s for number in steps)
+    return setting.row.step_s * (steps[1] - steps[0]) / (longer_s - shorter_s)
+
+
+def _simulated(setting: Setting, method: Method, steps: int) -> Trace:
+    row = setting.row
+    size = round(row.parameters / row.layers)
+    layout = Layout(tuple(Layer(f"layer{n}", n * size, (n + 1) * size) for n in range(row.layers)))
+    learner = TimingOnly(layout, num_samples=2 * steps, item_bytes=ITEM_BYTES)
+    job = Job.of(method, [[Rank(0)], [Rank(1)]], learner, batch=1, budget=Budget(samples=2 * steps))
+    device = DeviceModel(name="site", overhead_s=row.step_s, per_sample_s=0.0)
+    cluster = on_a_star([(device, 1)] * 2, link=setting.link, local=LINKS["shared-memory"])
+    times = EqualLayers(row.step_s, row.layers)
+    return simulate_job(job, times, ClusterNetwork(cluster, "ring"), Schedule(every=10**9))
+
+
+def needed(row: Row, target: float) -> float:
+    """Returns the bandwidth in Gbit/s at which a utilisation is reached, if a parameter has `ITEM_BYTES`.
+
+    Args:
+        row: the model and the method.
+        target: the utilisation, below 1.
+
+    Raises:
+        ValueError: it is not reached between the ends of a hundredth and a hundred times the published grid.
+    """
+
+    def missing(exponent: float) -> float:
+        return target - utilisation(Setting(row, 10**exponent, scale=1.0))
+
+    low, high = np.log10(GRID[0]) - 2, np.log10(GRID[-1]) + 2
+    return float(10 ** brentq(missing, low, high, xtol=PRECISION))
+
+
+# --- beside the table -------------------------------------------------------------------------------------------------
+
+FITTED, FITTED_BELOW = "diloco", 0.85
+"""the method to whose rows the scale is fitted, and the utilisations up to which they are used"""
+Place = tuple[Row, float, int]
+"""a row, the utilisation of a column, and the published bandwidth as a position in the grid"""
+
+
+def scale_of(places: Sequence[Place], unscaled: Sequence[float]) -> float:
+    """Returns the scale that puts most places into their step of the grid: the middle of the range with as many.
+
+    Args:
+        places: those to which it is fitted.
+        unscaled: our bandwidths if a parameter has `ITEM_BYTES`.
+    """
+    ranges = [(GRID[at - 1] / ours, GRID[at] / ours) for (_, _, at), ours in zip(places, unscaled, strict=True)]
+    edges = sorted({math.log(edge) for pair in ranges for edge in pair})
+    middles = [math.exp((low + high) / 2) for low, high in pairwise(edges)]
+    return max(middles, key=lambda scale: sum(low < scale <= high for low, high in ranges))
+
+
+def compared(models: Sequence[str], scale: float | None) -> tuple[float, list[dict[str, Any]]]:
+    """Returns the scale, fitted if none is given, and a row for each value of the table.
+
+    `grid_steps` is the distance of our bandwidth from the published one, 0 if the table would show the same value.
+    `utilisation` is ours at the published bandwidth, and `difference` its distance from the published one, which is
+    known to lie between the target and what the next smaller bandwidth would give: 0 if ours is in this range.
+    """
+    places = [
+        (row, target, at)
+        for row in published()
+        if row.model in models
+        for target, at in zip(TARGETS, row.bandwidths, strict=True)
+    ]
+    unscaled = [needed(row, target) for row, target, _ in places]
+    if scale is None:
+        fitted = [n for n, (row, target, _) in enumerate(places) if row.method == FITTED and target < FITTED_BELOW]
+        scale = scale_of([places[n] for n in fitted], [unscaled[n] for n in fitted])
+    answers = []
+    for (row, target, at), bandwidth in zip(places, unscaled, strict=True):
+        ours = bandwidth * scale
+        here, below = (utilisation(Setting(row, GRID[place], scale)) for place in (at, at - 1))
+        answers.append(
+            {
+                "model": row.model,
+                "method": row.method,
+                "target": target,
+                "published_gbit_per_s": GRID[at],
+                "ours_gbit_per_s": ours,
+                "grid_steps": next((n for n, value in enumerate(GRID) if value >= ours), len(GRID)) - at,
+                "utilisation": here,
+                "difference": here / target - 1 if here < target else max(0.0, below / target - 1),
+            }
+        )
+    return scale, answers

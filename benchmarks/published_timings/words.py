@@ -1,0 +1,481 @@
+"""Turns a row of a published table into a machine: its chip, and the links between ranks of a node and between nodes.
+
+Rules of this file:
+
+* Single words decide, never the full name of a system, and every system is read by the same rules.
+* A missing word means a default, which is listed in `Machine.assumed`. A row that cannot be read raises `Unread`.
+* The sustained rate of a link comes from the catalogue of links. GB/s in a table are bytes and mostly of NVLink;
+  network rates are given in Gbit/s.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Literal
+
+from paceline.algorithms.core.errors import PacelineError
+from paceline.topologies.catalogue.charge_rates import host_rates
+from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.catalogue.device_names import named as catalogued
+from paceline.topologies.catalogue.host_memory import StagingModel, host_memory
+from paceline.topologies.cluster import ClusterModel, Node, sites
+from paceline.topologies.graphs.compose import compose
+from paceline.topologies.graphs.graph import Connection, Graph
+from paceline.topologies.graphs.links import LinkModel, link_named
+from paceline.topologies.graphs.machines import dgx1, nvswitch_node, pcie_tree
+from paceline.topologies.graphs.network_graphs import star
+
+Row = Mapping[str, str]
+
+
+class Unread(PacelineError):
+    """A row that cannot be predicted, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """The properties of a chip that follow from its name."""
+
+    generation: Literal[
+        "kepler", "maxwell", "pascal", "volta", "ampere", "hopper", "blackwell", "cdna", "cpu", "manycore"
+    ]
+    year: int
+    pcie: int = 3
+    nvlink: str = ""
+    links: int = 0
+    bridged: int = 0
+    """NVLinks of the bridge that the card can carry"""
+
+    @property
+    def architecture(self) -> str:
+        """The chip's architecture by the catalogue's name; "" for CPUs and AMD's GPUs."""
+        return {"cdna": "", "cpu": "", "manycore": "knights-landing"}.get(self.generation, self.generation)
+
+    @property
+    def is_host(self) -> bool:
+        """Whether ranks are processes on a CPU, not GPUs."""
+        return self.generation in ("cpu", "manycore")
+
+
+CHIPS: tuple[tuple[str, Chip], ...] = (
+    (r"\bg?b[123]00\b|blackwell", Chip("blackwell", 2024, 5, "nvlink4", 36)),
+    (r"\bg?h200", Chip("hopper", 2024, 5, "nvlink4", 18, 18)),
+    (r"\bg?h[138]00|\bh20\b|hopper|\bp5[\be.]", Chip("hopper", 2022, 5, "nvlink4", 18, 12)),
+    (r"\ba[18]00|\bp4de?\b", Chip("ampere", 2020, 4, "nvlink3", 12, 12)),
+    (r"\ba[34]0\b|\ba10g?\b|a6000|rtx ?30|ampere|\bg5\b|\bl40?s?\b|rtx ?40|4090|3090", Chip("ampere", 2020, 4)),
+    (r"\bv100|volta|\bp3(dn)?\b", Chip("volta", 2017, 3, "nvlink2", 6)),
+    (r"\bt4\b|turing|2080|titan ?rtx|titan ?v\b|\bg4dn\b", Chip("volta", 2018)),
+    (r"\bp100", Chip("pascal", 2016, 3, "nvlink1", 4)),
+    (r"pascal|10[5678]0|\bp40?\b|titan ?xp", Chip("pascal", 2016)),
+    (r"\bm[46]0\b|titan ?x|maxwell|gtx ?9[0-9]0", Chip("maxwell", 2015)),
+    (r"\bk[2468]0|kepler|titan ?(black|z)?\b|\bp2\b", Chip("kepler", 2013, 2)),
+    (r"\bmi ?3[0-9]{2}", Chip("cdna", 2023, 5, "infinity-fabric", 7)),
+    (r"\bmi ?2[0-9]{2}|frontier|\blumi\b", Chip("cdna", 2021, 4, "infinity-fabric", 3)),
+    (r"\bmi ?(50|60|100)\b|\bradeon|\bvega\b", Chip("cdna", 2019, 4)),
+    (r"\bknl\b|knights|xeon ?phi|\b72[1359]0f?\b", Chip("manycore", 2016)),
+    (r"\bcpus?\b|xeon|epyc|\be5-|power[89]|skylake|milan|genoa|haswell|broadwell", Chip("cpu", 2018)),
+)
+"""words and chips, the first that fits; years, PCIe generations and NVLinks MEMORY high (links as in `wires`), those
+that AMD's rings can use MEMORY medium
+"""
+
+
+def text_of(row: Row, *columns: str) -> str:
+    """Returns the texts of the columns in lower case."""
+    return " ; ".join(str(row.get(column) or "") for column in columns).lower()
+
+
+def whole(row: Row, column: str) -> int | None:
+    """Returns a count, or None if there is none. Raises `Unread` if it is not a count."""
+    text = str(row.get(column) or "").strip()
+    if not text or text.lower() in ("nan", "none", "not stated", "?"):
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise Unread(f"{column}: found {text!r}, expected a count") from None
+    if not math.isfinite(value) or value < 1:
+        raise Unread(f"{column}: found {text!r}, expected a count of 1 or more")
+    return int(value)
+
+
+def number(row: Row, column: str) -> float:
+    """Returns a positive number. Raises `Unread`."""
+    try:
+        value = float(str(row.get(column) or "nan"))
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise Unread(f"{column}: found {row.get(column)!r}, expected a positive number")
+    return value
+
+
+def chip_of(*texts: str, hosts: bool = True) -> Chip | None:
+    """Returns the chip that the first text with one names. Without hosts only GPUs count, as CPUs are often named
+    beside GPUs.
+    """
+    for text in texts:
+        for words, chip in CHIPS:
+            if (hosts or not chip.is_host) and re.search(words, text):
+                return chip
+    return None
+
+
+# --- the network between nodes ----------------------------------------------------------------------------------------
+
+INFINIBAND = {
+    "sdr": 10.0,
+    "ddr": 20.0,
+    "qdr": 40.0,
+    "fdr": 56.0,
+    "edr": 100.0,
+    "hdr100": 100.0,
+    "hdr": 200.0,
+    "ndr": 400.0,
+}
+NAMED = {
+    10.0: "ib-qdr",
+    20.0: "ib-qdr",
+    40.0: "ib-qdr",
+    56.0: "ib-fdr",
+    100.0: "ib-edr",
+    200.0: "ib-hdr",
+    400.0: "ib-ndr",
+}
+BY_YEAR = ((2022, 400.0), (2020, 200.0), (2016, 100.0), (0, 56.0))
+"""InfiniBand's usual rate in machines since that year: MEMORY medium"""
+
+
+CARDS = r"qdr|fdr|edr|hdr|ndr|ib\b|infiniband|hca|nics?\b|slingshot|efa\b|omni-?path|opa\b|roce|connectx|cx-?\d"
+NETWORK_WORDS = ("topology", "interconnect", "system", "library", "notes", "device")
+
+
+def between(chip: Chip, row: Row, switched: bool, ranks: int, assumed: list[str]) -> tuple[LinkModel, int]:
+    """Returns the network between nodes: a cable and the number of cards, from the words of the columns in order."""
+    words = text_of(row, *NETWORK_WORDS)
+    cards, rate = _rate(" ; ".join(str(row.get(column) or "") for column in NETWORK_WORDS))
+    if cards is None:
+        one = re.search(r"\b(1|one|single) (nic|port|rail|card|hca)|1 port", words)
+        cards = 1 if one else ranks if switched else 4 if re.search(r"\bdgx-?1\b", words) else 1
+        if not one:
+            assumed.append(f"network cards not given: {cards} a node")
+    return _cable(words, rate, chip, ranks, assumed), cards
+
+
+def _rate(words: str) -> tuple[int | None, float | None]:
+    """Returns the number of cards of a node and Gbit/s of one, as far as given. GB/s are bytes, and of another link."""
+    many = r"(?:(\d+)\s*[x×]\s*)?(?:(\d+)\s*[x×]\s*)?"
+    unit = r"(\d+(?:\.\d+)?)\s*-?(?:Gb/s|Gbps|Gbit(?:/s)?|[Gg]b[Ee]|Gig[Ee]|G\b|Gb\b)"
+    found = re.search(many + unit, words)
+    if found:
+        times = math.prod(int(found[n]) for n in (1, 2) if found[n])
+        return (times if (found[1] or found[2]) and times <= 64 else _cards(words)), float(found[3]) or None
+    return _cards(words), None
+
+
+def _cards(words: str) -> int | None:
+    """Returns a count before the name of a network or of a card."""
+    found = re.search(rf"(?i)(\d+)\s*[x×]\s*(?:{CARDS})", words)
+    if found and 1 <= int(found[1]) <= 64:
+        return int(found[1])
+    return 2 if re.search(r"(?i)dual[- ]?(rail|port|nic)", words) else None
+
+
+def _at(name: str, gbit: float, usual: float) -> LinkModel:
+    """Returns a link of the catalogue at another rate; `usual` is the raw rate of the link, in Gbit/s."""
+    link = link_named(name)
+    return link if gbit == usual else replace(link, bytes_per_s=gbit / usual * link.bytes_per_s)
+
+
+def _cable(words: str, rate: float | None, chip: Chip, ranks: int, assumed: list[str]) -> LinkModel:
+    """Returns the cable of one card: a link of the catalogue, at the rate that the words give."""
+    for kind, name, raw in (
+        ("omni-path|\\bopa\\b|omnipath", "omni-path-100", 100.0),
+        ("aries|gemini", "aries", 100.0),
+        ("slingshot", "slingshot-200g", 200.0),
+        ("\\befa\\b|elastic fabric", "efa-100g", 100.0),
+    ):
+        if re.search(kind, words):
+            usual = _efa_rate(chip, ranks) if name == "efa-100g" else raw
+            if rate is None:
+                assumed.append(f"rate not given: {usual:g} Gbit/s")
+            if name == "efa-100g" and not chip.is_host and chip.year < 2020 and (rate or usual) >= 100.0:
+                return link_named("efa-100g-staged")
+            return _at(name, rate or usual, raw)
+    speed = next((name for name in ("hdr100", *INFINIBAND) if re.search(rf"\b{name}\b", words)), None)
+    if "roce" in words:
+        return _at("eth-100g-roce", rate or 100.0, 100.0)
+    if speed or re.search(r"infiniband|ibverbs|\bib\b|\brdma\b|\bucx\b|\bgdr\b", words):
+        usual = next(value for year, value in BY_YEAR if chip.year >= year)
+        gbit = INFINIBAND[speed] if speed else rate or usual
+        if not speed and rate is None:
+            assumed.append(f"InfiniBand's rate not given: {usual:g} Gbit/s")
+        return link_named(NAMED[min(NAMED, key=lambda known: abs(known - gbit))])
+    return _ethernet(words, rate, chip, assumed)
+
+
+def _efa_rate(chip: Chip, ranks: int) -> float:
+    """Returns Gbit/s of AWS's instances with EFA: 25 with one GPU, otherwise by the year of the GPUs: MEMORY medium."""
+    return 25.0 if ranks == 1 else 100.0 if chip.year < 2022 else 200.0
+
+
+def _ethernet(words: str, rate: float | None, chip: Chip, assumed: list[str]) -> LinkModel:
+    """Returns TCP at any rate; latency and fraction of the raw rate are those of the nearest known link."""
+    if rate is None and re.search(r"gvnic|gke|cloud", words):
+        cloud = link_named("gke-tcp")
+        return replace(link_named("eth-100g"), latency_s=cloud.pieces[0].latency_s, bytes_per_s=cloud.bytes_per_s)
+    if rate is None:
+        rate = 10.0 if chip.year < 2017 else 25.0 if re.search(r"tcp|ether|cloud|aws|gcp|vm", words) else 100.0
+        assumed.append(f"network not given: {rate:g} Gbit/s")
+        if rate == 100.0:
+            return link_named("ib-edr")
+    known = {1.0: "eth-1g", 10.0: "eth-10g", 25.0: "eth-25g", 100.0: "eth-100g"}
+    near = min(known, key=lambda one: abs(math.log(one / rate)))
+    return _at(known[near], rate, near)
+
+
+# --- machines ---------------------------------------------------------------------------------------------------------
+
+NO_MODEL = r"\btpus?\b|trainium|inferentia|gaudi|\bipu\b|cerebras"
+"""accelerators whose networks and libraries are not in the catalogue"""
+DOMAIN = r"\bnvl ?(\d{2,})\b"
+"""racks whose NVLinks join this many GPUs of several nodes"""
+MANY_CORES = 56
+"""ranks of a node until 2019; a node with more ranks is of 2020 or later: MEMORY high (two sockets with 28 cores)"""
+MOST_RANKS = 20_000
+"""ranks up to which messages are simulated one by one"""
+NODE_LINKS = r"sxm|nvlink|nvswitch|\bnv\d+\b|\bdgx|\bhgx|hybrid cube|\bhcm\b|\bp3(dn)?\.|\bp4de?\b|\bp5\b|\bnd\b"
+SWITCHED = r"nvswitch|\bdgx[- ]?(2|a100|h[12]00|b[23]00)\b|\bhgx"
+CUBE = {"pascal": "p100", "volta": "v100"}
+"""the GPUs of a DGX-1 by generation"""
+SOCKETS = ((2024, "upi-emerald-rapids"), (2022, "upi"), (2020, "xgmi"), (2017, "upi-skylake"), (0, "qpi"))
+"""the bus between the sockets of machines with GPUs since that year: INFERENCE"""
+HOSTS = ((2020, "epyc-7742"), (2017, "xeon-8180"), (0, "xeon-e5-2680v4"))
+"""the processors of the two sockets of a node since that year: INFERENCE"""
+COPIES_SINCE = 2017
+"""programs of MPI copied the data of GPUs before this year to the host: INFERENCE"""
+LARGEST_SWITCHED, MOST_CARDS, MOST_SWITCHES = 16, 16, 8
+"""GPUs, network cards, and PCIe switches of a socket, up to which the product has graphs of nodes"""
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """The parts of a row that a prediction needs; equal rows have the same machine, so it is compared by identity."""
+
+    chip: Chip
+    ranks: int
+    nodes: int
+    node: Graph | LinkModel
+    """what joins the ranks of a node: a graph of the product, or a link between ranks of one host"""
+    link: LinkModel
+    """one cable of the network"""
+    cards: int
+    """those of a node; a machine of one node does not use its network"""
+    library: str
+    version: tuple[int, int] | None
+    algorithms: tuple[str, ...]
+    """those that the row names; none: the library's choice"""
+    assumed: tuple[str, ...]
+
+    @property
+    def workers_per_node(self) -> int:
+        """Ranks of one node."""
+        return max(1, self.ranks // self.nodes)
+
+    @property
+    def network_bytes_per_s(self) -> float:
+        """What a node sends at once."""
+        return self.cards * self.link.bytes_per_s
+
+    @cached_property
+    def cluster(self) -> ClusterModel:
+        """The cluster as the product has it: a graph of a node, or ranks of one host, on a star of the network."""
+        kind = "cpu" if self.chip.is_host else "gpu"
+        device = DeviceModel(name=self.chip.generation, kind=kind, architecture=self.chip.architecture)
+        many = self.chip.generation == "manycore"
+        host = "knl-7250" if many else next(name for year, name in HOSTS if self.chip.year >= year)
+        rates = host_rates(catalogued(host), 1 if many else 2)
+        per_node, inside = self.workers_per_node, self.node
+        graph = star(hosts=self.nodes, link=self.link, cables=self.cards)
+        if isinstance(inside, Graph):
+            graph = inside if self.nodes == 1 else compose("row", graph, inside, "a row")
+            places = [(site.host, site.seats[:per_node]) for site in sites(graph)]
+        else:
+            places = [(host, (host,) * per_node) for host in graph.of_kind("host")]
+        local = inside if isinstance(inside, LinkModel) else link_named("shared-memory")
+        nodes = tuple(
+            Node(
+                name=name,
+                device=device,
+                seats=seats,
+                host=name,
+                intra_node_link=local,
+                host_rates=rates,
+                memory=host_memory(rates),
+            )
+            for name, seats in places
+        )
+        copied = self.library != "nccl" and not self.chip.is_host and self.chip.year < COPIES_SINCE
+        return ClusterModel(nodes=nodes, graph=graph, staging=StagingModel(gpudirect="off" if copied else "auto"))
+
+
+READ = (
+    "system", "device", "topology", "interconnect", "nranks", "nnodes", "ranks_per_node", "library", "algorithm",
+    "notes",
+)  # fmt: skip
+"""the columns of a row that say what its machine is"""
+
+
+def read(row: Row) -> Machine:
+    """Returns the machine of a row of collectives. Raises `Unread`."""
+    return _read(tuple((column, str(row.get(column) or "")) for column in READ))
+
+
+@cache
+def _read(cells: tuple[tuple[str, str], ...]) -> Machine:
+    row = dict(cells)
+    ranks = whole(row, "nranks")
+    if ranks is None or ranks < 2:
+        raise Unread(f"nranks: found {row.get('nranks')!r}, expected 2 or more")
+    if ranks > MOST_RANKS:
+        raise Unread(f"nranks: found {ranks}, expected at most {MOST_RANKS}")
+    assumed: list[str] = []
+    workers_per_node = whole(row, "ranks_per_node")
+    nodes = whole(row, "nnodes") or (-(-ranks // workers_per_node) if workers_per_node else 1)
+    if nodes > ranks:
+        raise Unread(f"nnodes: found {nodes} of {ranks} ranks, expected at most one node a rank")
+    words = text_of(row, "topology", "device", "system", "interconnect")
+    if found := re.search(NO_MODEL, words):
+        raise Unread(f"device: found {found[0]!r}, which the catalogue does not know")
+    if (domain := re.search(DOMAIN, words)) and ranks <= int(domain[1]):
+        nodes = 1
+    library = text_of(row, "library")
+    chip = _chip(row, library, ranks // nodes, assumed)
+    switched = (
+        bool(re.search(SWITCHED, words))
+        or bool(domain)
+        or (chip.generation in ("ampere", "hopper", "blackwell") and bool(re.search(r"sxm|\bnd\b|nv(12|18)\b", words)))
+    )
+    named = re.search(r"(?:nccl|open ?mpi|mpi|gloo)\D{0,3}(\d+)\.(\d+)", library)
+    version = (int(named[1]), int(named[2])) if named else None
+    per_node = max(1, ranks // nodes)
+    cable, cards = between(chip, row, switched, per_node, assumed) if nodes > 1 else (link_named("ib-edr"), 1)
+    return Machine(
+        chip=chip,
+        ranks=ranks,
+        nodes=nodes,
+        node=_node(chip, words, per_node, switched, cards if nodes > 1 else 0, assumed),
+        link=cable,
+        cards=cards,
+        library=_library(library, chip, assumed),
+        version=version,
+        algorithms=_algorithms(text_of(row, "algorithm"), library),
+        assumed=tuple(assumed),
+    )
+
+
+def _chip(row: Row, library: str, workers_per_node: int, assumed: list[str]) -> Chip:
+    """Returns the chip that is named, a GPU if the library is for GPUs; without a name, a common one."""
+    gpus = bool(re.search("nccl|rccl", library))
+    named = chip_of(text_of(row, "device"), text_of(row, "system"), text_of(row, "topology", "notes"), hosts=not gpus)
+    if named and named.generation != "cpu":
+        return named
+    year = 2020 if workers_per_node > MANY_CORES else 2018
+    chip = Chip("volta", 2018) if gpus else Chip("cpu", year)
+    if named is None:
+        assumed.append(f"no chip named: one of {chip.year} taken")
+    return chip
+
+
+def _library(text: str, chip: Chip, assumed: list[str]) -> str:
+    for name, words in (("nccl", "nccl|rccl"), ("gloo", "gloo"), ("mpi", "mpi|mpich|osu|mlsl|baidu|ucx|oneccl")):
+        if re.search(words, text):
+            return name
+    found = "mpi" if chip.is_host else "nccl"
+    assumed.append(f"library {text!r}: {found} taken")
+    return found
+
+
+def _algorithms(text: str, library: str) -> tuple[str, ...]:
+    if not text or re.search(r"auto|default|tuner|unknown|not stated|best", text):
+        return ()
+    known = (
+        ("ring-whole", r"allreduce_ring\b(?!_chunked)" if "gloo" in library else r"$^"),
+        ("ring", r"ring"),
+        ("halving-doubling", r"halving|rabenseifner"),
+        ("recursive-doubling", r"recursive"),
+        ("double-tree", r"tree"),
+        ("nvls", r"nvls"),
+    )
+    names = [name for name, words in known if re.search(words, text)]
+    return ("ring-whole",) if "ring-whole" in names else tuple(names)
+
+
+def _node(chip: Chip, words: str, ranks: int, switched: bool, cards: int, assumed: list[str]) -> Graph | LinkModel:
+    """Returns what joins the ranks of one node: a graph of the product, or a link between ranks of one host.
+
+    Args:
+        chip: The chip of the ranks.
+        words: The words on the node.
+        ranks: The ranks of the node.
+        switched: Whether NVSwitches join the ranks.
+        cards: The network cards of the node.
+        assumed: Takes the assumptions.
+    """
+    if chip.is_host or ranks < 2:
+        return link_named("shared-memory")
+    generation, cards = max(3, chip.pcie), min(cards, MOST_CARDS)
+    bridged = [("gpu0", "gpu1")] if "bridge" in words and "mix" not in words and ranks <= 2 else []
+    pcie = re.search(r"pcie|\bnvl\b|bridge", words) and not re.search(
+        r"sxm|hybrid cube|\bdgx|nvlink ?\d?-? ?mesh", words
+    )
+    if chip.nvlink and (switched or (not pcie and not bridged and (re.search(NODE_LINKS, words) or chip.year >= 2020))):
+        link = link_named(chip.nvlink)
+        if switched and ranks <= LARGEST_SWITCHED:
+            gpus, switches = ranks + ranks % 2, min(6, chip.links)
+            return nvswitch_node(
+                gpus=gpus, links_per_gpu=chip.links, switches=switches, link=link, generation=generation
+            )
+        if not switched and ranks <= 8 and chip.generation in CUBE:
+            return dgx1(gpu=CUBE[chip.generation])
+        return replace(link, latency_s=2 * link.latency_s, bytes_per_s=chip.links * link.bytes_per_s)
+    tree = _pcie(chip, words, ranks, cards, assumed)
+    if chip.bridged and re.search(r"\bnvl\b|bridge", words):  # of a card's two neighbours, one is on the bridge
+        bridged = [(f"gpu{n}", f"gpu{n + 1}") for n in range(0, ranks - 1, 2)]
+    bridges = [Connection(ends=ends, link=link_named(chip.nvlink), count=chip.bridged or 4) for ends in bridged]
+    return replace(tree, connections=(*tree.connections, *(bridges if chip.nvlink else ())))
+
+
+def _pcie(chip: Chip, words: str, ranks: int, cards: int, assumed: list[str]) -> Graph:
+    """Returns GPUs on PCIe: under one switch, at one root complex, or at those of two sockets."""
+    two = re.search(r"dual[- ]?(root|socket)|(2|two) ?x? ?(sockets|roots|cpus)\b|qpi|upi|2 cpu", words)
+    one = re.search(r"single[- ]?(root|socket)|(1|one) ?(cpu|socket|root)\b", words)
+    if not two and not one and ranks > 2:
+        assumed.append("sockets not given: two for more than four GPUs" if ranks > 4 else "sockets not given: one")
+    switch = re.search(r"(\d+)\s*(?:plx|pcie|gpus?)?[^;,.]*?(?:x|×|with|of)\s*(\d+)\s*gpus?", words)
+    named = int(switch[2]) if switch and "switch" in words and int(switch[2]) >= 1 else 0
+    within = re.search(r"(\d+)\s*gpus?\s*(?:/|per|a)\s*(?:socket|cpu|root)", words)
+    roots = 2 if (two or (not one and ranks > 4)) and ranks > (int(within[1]) if within else 4) else 1
+    each = -(-ranks // roots)
+    per_switch = min(each, named or (2 if ranks <= 2 else -(-each // MOST_SWITCHES)))
+    bus = next(name for year, name in SOCKETS if chip.year >= year)
+    tree = pcie_tree(
+        roots=roots,
+        switches=1 if ranks <= per_switch else -(-each // per_switch),
+        gpus_per_switch=per_switch,
+        nics=cards,
+        generation=max(3, chip.pcie),
+        between=bus,
+    )
+    if not re.search(r"\bamd\b|epyc", words):
+        return tree
+    return replace(tree, connections=_without_overhead(tree.connections))
+
+
+def _without_overhead(connections: Sequence[Connection]) -> tuple[Connection, ...]:
+    """Returns connections over which GPUs reach the whole rate of PCIe among each other, as on AMD's processors."""
+    return tuple(replace(one, link=replace(one.link, peer_share=1.0)) for one in connections)
