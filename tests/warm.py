@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -94,6 +95,14 @@ class Program:
         self._process.join()
         assert self._process.exitcode is not None
         return self._process.exitcode
+
+    def printed(self, text: str) -> bool:
+        """Whether this text is in its standard output, while it may still run; waits for it, or for the end."""
+        while text not in self._files[0].read_text():
+            if self.poll() is not None:
+                return text in self._files[0].read_text()
+            time.sleep(0.02)
+        return True
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Returns its standard output and standard error, once it has ended."""

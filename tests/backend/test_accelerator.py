@@ -30,6 +30,7 @@ from paceline.workloads import build
 from paceline.workloads.learners.torch_learner import TorchLearner
 from tests.backend.jobs import job_with
 from tests.support import built
+from tests.thorough import sampled
 
 STEPS = 6
 BUSY_S = 0.002
@@ -176,7 +177,7 @@ def told(trace: Trace) -> list[dict[str, Any]]:
 
 
 @pytest.mark.backend
-@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "layerwise-sgd"])
+@pytest.mark.parametrize("name", sampled(["sync-sgd", "hbs-sgd", "layerwise-sgd"], ["hbs-sgd", "layerwise-sgd"]))
 @pytest.mark.usefixtures("pretended")
 def test_collectives_of_the_program_go_from_device_to_device(digits: Learner, name: str) -> None:
     trace = ran(digits, name, gpus=8)

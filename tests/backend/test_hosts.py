@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from paceline.backend.posix import network_namespaces
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.records.trace import Schedule, Trace
 from paceline.testing.contract.programs import ContractProgram, vector
+from tests import warm
 from tests.support import TWO_BY_TWO, Bowl, job_of
 
 pytestmark = pytest.mark.backend
@@ -178,24 +178,11 @@ with hosts(2, bytes_per_s=125e6) as made:
 """
 
 
-def endless() -> subprocess.Popen[str]:
+def endless() -> warm.Program:
     """A launcher whose ranks run in two hosts, on and on; answered once they do."""
-    root = Path(__file__).parents[2]
-    started = subprocess.Popen(
-        [sys.executable, "-c", ENDLESS],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        start_new_session=True,
-    )
-    assert started.stdout is not None and started.stdout.readline() == "runs\n"
+    started = warm.Program(ENDLESS, [], start_new_session=True)
+    assert started.printed("runs")
     return started
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    process.communicate(timeout=120)
 
 
 def gone(prefix: str) -> None:
@@ -211,7 +198,7 @@ def test_an_interrupt_leaves_no_hosts(left_alone: None) -> None:
     """As a terminal does it: the whole group of processes hears of it."""
     process = endless()
     os.killpg(process.pid, signal.SIGINT)
-    end(process)
+    process.communicate(timeout=120)
     assert process.returncode != 0
 
 
@@ -222,7 +209,7 @@ def test_a_killed_launcher_leaves_no_hosts(left_alone: None) -> None:
     prefix = f"paceline-{process.pid}-"
     assert sum(path.name.startswith(prefix) for path in network_namespaces.NAMESPACES.iterdir()) == 3
     process.kill()
-    end(process)
+    process.communicate(timeout=120)
     gone(prefix)
 
 

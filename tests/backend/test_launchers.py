@@ -1,7 +1,6 @@
-"""Real launchers on two hosts: Open MPI's mpirun and a separate Slurm. Needs root, iproute2, and the launcher.
+"""Real launchers on two hosts: Open MPI's mpirun, torchrun and a separate Slurm. Needs root, iproute2, the launcher.
 
-`test_two_hosts` tests torchrun on two hosts; `test_joined` tests the environment variables of launchers without
-launchers.
+`test_joined` tests the environment variables of launchers without launchers.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ import numpy as np
 import psutil
 import pytest
 
+from paceline.algorithms import METHODS, find
 from paceline.backend.emulation.emulated_hosts import hosts
 from paceline.backend.training import train
 from paceline.records.store import as_array, read_run
 from tests.backend.test_hosts import RATE, left_alone, needs_hosts  # noqa: F401
-from tests.thorough import cases
+from tests.thorough import extra
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
@@ -46,8 +46,6 @@ SOON_LOST = [
 BUSY = 4
 """threads of a process that runs a rank's program; a process that waits for others has fewer, and so has a guard"""
 RANKED = {"mpirun": "OMPI_COMM_WORLD_RANK", "srun": "SLURM_PROCID"}
-TRIED = ["sync-sgd", "async-sgd"][: cases(1, 2)]
-"""test_two_hosts has the server of a method on two hosts"""
 SMALL: dict[str, Any] = {
     "name": "small",
     "algorithms": ["sync-sgd"],
@@ -119,22 +117,38 @@ def trained(path: Path, process: subprocess.Popen[str]) -> dict[str, psutil.Proc
     return ranks
 
 
-def test_mpirun_trains_on_two_hosts(left_alone: None, launchers: ModuleType) -> None:  # noqa: F811
+@pytest.mark.parametrize(
+    ("launcher", "methods"),
+    [("mpirun", ["easgd"]), extra(("mpirun", ["sync-sgd", "async-sgd"])), extra(("torchrun", list(METHODS)))],
+    ids=["mpirun", "mpirun-others", "torchrun"],
+)
+def test_methods_train_on_two_hosts(
+    left_alone: None,  # noqa: F811
+    launchers: ModuleType,
+    launcher: str,
+    methods: list[str],
+) -> None:
     """Each worker runs on its own host; deterministic methods end with the weights of forked ranks, bit for bit."""
-    needed(launchers, "mpirun")
-    command = [sys.executable, str(ROOT / "benchmarks/two_hosts.py"), "--launcher=mpirun", "--per-host=1"]
+    if launcher != "torchrun":
+        needed(launchers, launcher)
+    command = [sys.executable, str(ROOT / "benchmarks/two_hosts.py"), f"--launcher={launcher}", "--per-host=1"]
     done = subprocess.run(
-        [*command, "--samples=128", f"--methods={','.join(TRIED)}", "--json"],
+        [*command, "--samples=128", f"--methods={','.join(methods)}", "--json"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    one, *others = json.loads(done.stdout)["rows"]
-    assert (one["hosts"], one["same_as_forked"]) == ([[0], [1]], True)
-    assert len(others) == len(TRIED) - 1
-    assert all(other["hosts"] == [[0, 2], [1]] and other["updates"] > 0 for other in others)
+    rows = {row["algorithm"]: row for row in json.loads(done.stdout)["rows"]}
+    assert rows.keys() == set(methods)
+    for name, row in rows.items():
+        assert row["updates"] > 0
+        assert row["same_as_forked"] is (True if find(name)().deterministic else None)
+        alone = find(name).alone or find(name).shared or name == "chip-partitioned-sgd"
+        assert bool(row["hosts"][1]) is not alone, "its second worker is on the second host"
+    if launcher == "mpirun":
+        assert all(row["hosts"] == [[0, 2] if find(name).has_server else [0], [1]] for name, row in rows.items())
 
 
 @pytest.mark.thorough

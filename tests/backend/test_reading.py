@@ -102,7 +102,7 @@ EVERY_WAY = pytest.mark.parametrize(
     ("strategy", "prefetch"),
     sampled(
         [(strategy, prefetch) for strategy in get_args(Strategy) for prefetch in (0, 2)],
-        [("scattered", 2), ("strided", 0), ("contiguous", 2)],
+        [("strided", 0), ("contiguous", 2)],
     ),
 )
 
@@ -137,14 +137,16 @@ def test_a_resumed_run_counts_the_requests_before_its_checkpoint_too(digits: Pat
 
 def test_weights_do_not_depend_on_how_far_is_read_ahead(digits: Path) -> None:
     found = []
-    for prefetch in (None, 0, 3):
+    for prefetch in (None, 3):
         job = job_with(SyncSgd(), learner_of(reading("contiguous", prefetch or 0), digits), steps=STEPS, batch=BATCH)
         found.append(plain(run_for_real(job, prefetch=prefetch).weights))
     np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
 
 
-@EVERY_WAY
+@pytest.mark.parametrize(
+    ("strategy", "prefetch"),
+    sampled([(strategy, prefetch) for strategy in get_args(Strategy) for prefetch in (0, 2)], [("scattered", 2)]),
+)
 def test_batches_that_change_are_read_anew(digits: Path, strategy: Strategy, prefetch: int) -> None:
     """The sizes depend on the clock, so the weights are compared with those of a replay with the same readings."""
     job = job_with(DbsSgd(interval=4), learner_of(reading(strategy, prefetch), digits), steps=80, batch=BATCH)
@@ -195,7 +197,7 @@ def text_of(digits: Path, *, strategy: str = "contiguous", prefetch: int = 2, st
     return SCENARIO.format(algorithm="sync-sgd", directory=digits, strategy=strategy, prefetch=prefetch, stop=stop)
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("prefetch", sampled([0, 2], [2]))
 def test_the_summary_says_what_was_read(digits: Path, prefetch: int) -> None:
     scenario = load(yaml.safe_load(text_of(digits, strategy="strided", prefetch=prefetch, stop="updates: 30")))
     (measured,), (predicted,) = train(scenario), simulate(scenario)

@@ -100,6 +100,7 @@ def test_a_shorter_job_is_not_the_recorded_one(job: Job, recorded: Trace) -> Non
         replay(shorter, Recording.of(recorded.heard))
 
 
+@pytest.mark.thorough
 def test_a_replay_in_another_process_ends_there_too(recorded: Trace) -> None:
     heard = json.dumps(recorded.heard)
     command, root = [sys.executable, "-c", ELSEWHERE], Path(__file__).resolve().parents[2]

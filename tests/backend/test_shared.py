@@ -46,7 +46,7 @@ from paceline.testing.contract.programs import ContractProgram, answers, number,
 from paceline.topologies.catalogue import host_memory
 from paceline.topologies.catalogue.host_memory import PIECE_BYTES
 from paceline.workloads import build
-from tests.backend.jobs import PROMPT_S, no_children, plain, run_for_real
+from tests.backend.jobs import NEVER_S, no_children, plain, run_for_real
 from tests.backend.test_failures import LONG, Killer
 from tests.support import ONE_NODE, TWO_BY_TWO, UNLIKE, FixedTiming, job_of
 from tests.thorough import sampled
@@ -60,7 +60,15 @@ Run = Callable[[Job], Trace]
 def real(job: Job, *, shared_memory: bool = True) -> Trace:
     """An interpreter for the contract cases."""
     schedule = Schedule(every=1)
-    return run_job(Launch(job=job, schedule=lambda: schedule, deadlock_timeout_s=2.0, shared_memory=shared_memory))
+    return run_job(
+        Launch(
+            job=job,
+            schedule=lambda: schedule,
+            deadlock_timeout_s=2.0,
+            timeout_s=NEVER_S,
+            shared_memory=shared_memory,
+        )
+    )
 
 
 def by_sockets(job: Job) -> Trace:
@@ -128,7 +136,7 @@ def expected(kind: str, size: int, rank: int, ranks: int) -> dict[str, Any]:
     return {name: (str(type(value)), bytes_of(value)) for name, value in found.items()}
 
 
-EDGES = [("float64", 0), ("torch.bfloat16", 0), ("float32", 1), ("torch.float32", PIECE_BYTES // 4 + 1)]
+EDGES = [("torch.bfloat16", 0), ("float32", 1), ("float16", 1000), ("torch.float64", PIECE_BYTES // 4 + 1)]
 SIZES = [0, 1, 1000, PIECE_BYTES // 4 + 1]
 """elements; of float32 the last is a piece and one more, of float64 two pieces and one more"""
 
@@ -136,7 +144,7 @@ SIZES = [0, 1, 1000, PIECE_BYTES // 4 + 1]
 @pytest.mark.usefixtures("no_sockets")
 @pytest.mark.parametrize(
     ("kind", "size"),
-    sampled([(kind, size) for size in SIZES for kind in KINDS], lambda case: case[1] == 1000 or case in EDGES),
+    sampled([(kind, size) for size in SIZES for kind in KINDS], EDGES),
 )
 def test_every_collective_answers_bit_for_bit_what_the_simulator_does(kind: str, size: int) -> None:
     for rank, found in enumerate(answers(real, Everything(kind=kind, size=size), nodes=THREE)):
@@ -144,7 +152,7 @@ def test_every_collective_answers_bit_for_bit_what_the_simulator_does(kind: str,
 
 
 @pytest.mark.usefixtures("no_sockets")
-@pytest.mark.parametrize(("kind", "size"), [("float64", 1), ("torch.bfloat16", 1000), ("torch.float32", SIZES[-1])])
+@pytest.mark.parametrize(("kind", "size"), [("float64", 1), ("torch.float32", SIZES[-1])])
 def test_a_sum_that_members_share_has_the_same_bits(monkeypatch: pytest.MonkeyPatch, kind: str, size: int) -> None:
     """Also with fewer numbers than members, where some have nothing to add."""
     monkeypatch.setattr(host_memory, "SHARERS", 3)
@@ -181,7 +189,7 @@ def test_members_share_a_sum_from_so_much_on(monkeypatch: pytest.MonkeyPatch, le
         answers(real, case, nodes=[ranks])
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", sampled([2, 3], [3]))
 def test_gloo_answers_the_same(ranks: int) -> None:
     """Two numbers have one sum; with three, gloo's may be rounded in another order."""
     case, nodes = Everything(kind="float64", size=1000), [list(range(ranks))]
@@ -330,9 +338,7 @@ def simulated(job: Job) -> Trace:
     return simulate_job(job, FixedTiming(), NoCost(), Schedule(every=5))
 
 
-@pytest.mark.parametrize(
-    "nodes", sampled([ONE_NODE, TWO_BY_TWO, [[0], [1, 2, 3]], UNLIKE], [TWO_BY_TWO, UNLIKE]), ids=str
-)
+@pytest.mark.parametrize("nodes", sampled([ONE_NODE, TWO_BY_TWO, [[0], [1, 2, 3]], UNLIKE], [TWO_BY_TWO]), ids=str)
 @pytest.mark.parametrize("precision", sampled(["float32", "float64"], ["float32"]))
 def test_hsgd_for_real_is_hsgd_simulated(
     nodes: Sequence[Sequence[int]], precision: Literal["float32", "float64"]
@@ -365,7 +371,7 @@ class BothSums(ContractProgram):
         return two, flat
 
 
-@pytest.mark.parametrize("nodes", [ONE_NODE, TWO_BY_TWO, UNLIKE], ids=str)
+@pytest.mark.parametrize("nodes", sampled([ONE_NODE, TWO_BY_TWO, UNLIKE], [ONE_NODE, UNLIKE]), ids=str)
 def test_two_levels_sum_up_to_the_flat_sum(nodes: Sequence[Sequence[int]]) -> None:
     """Whole numbers bit for bit; others within the roundings of that many additions, of the largest partial sum."""
     for two, flat in answers(real, BothSums(whole=True), nodes=[*map(list, nodes)]):
@@ -395,14 +401,13 @@ class DiesInside(ContractProgram):
         if me.rank == 1:
             signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
             signal.setitimer(signal.ITIMER_REAL, 0.2)
-        began_s = time.monotonic()
         try:
             if self.how == "started":
                 yield from Wait((yield from Start(AllReduce(value=mine, group=me.node, key="last"))))
             while True:
                 yield from AllReduce(value=mine, group=me.node, key="last", op="sum")
         except PeerFailed as failure:
-            return Replica(1, state.weights, (str(failure), time.monotonic() - began_s))
+            return Replica(1, state.weights, str(failure))
 
     def body(self, me: RankContext, step: Step, state: Replica) -> Any:
         raise NotImplementedError
@@ -414,8 +419,7 @@ def test_a_rank_killed_in_a_collective_is_named_to_the_others(how: str) -> None:
         real(job_of(DiesInside(how=how), nodes=THREE, steps=1))
     assert caught.value.trace is not None
     for rank in (0, 2):
-        said, waited_s = caught.value.trace.states[Rank(rank)].optimizer_state
-        assert said == "rank 1 died" and waited_s < PROMPT_S
+        assert caught.value.trace.states[Rank(rank)].optimizer_state == "rank 1 died"
     assert no_children()
 
 
@@ -426,7 +430,6 @@ def test_a_killed_rank_ends_a_run_on_one_node(name: str) -> None:
     killer = Killer(2, signal.SIGKILL, after_s=0.5)
     with pytest.raises(RankFailed, match=r"rank 2 \(worker\) died at step \d+: killed by SIGKILL"):
         run_for_real(job_of(find(name)(), nodes=ONE_NODE, steps=LONG), progress=killer)
-    assert time.monotonic() - killer.done_s < PROMPT_S
     assert no_children()
 
 

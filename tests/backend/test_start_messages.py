@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from paceline.algorithms.core.errors import RunFailed
 from paceline.backend.transports.collectives import device_of, no_address
 from paceline.backend.transports.launchers import tell_torchrun
+from tests.warm import Program
 
 pytestmark = pytest.mark.backend
-
-PACELINE = [sys.executable, "-c", "from paceline.cli import main; main()"]
 
 
 def test_an_interface_without_an_address() -> None:
@@ -51,8 +48,9 @@ def test_too_few_processes_leave_the_message_for_torchrun(tmp_path: Path) -> Non
         port = str(server.getsockname()[1])
     started = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     environment = {**os.environ, **started, "TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_ERROR_FILE": str(file)}
-    command = [*PACELINE, "train", "quickstart", "--algorithms", "sync-sgd", "--out", str(tmp_path / "runs")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "error: found 1 process, and sync-sgd has 4 ranks" in done.stderr
+    arguments = ["train", "quickstart", "--algorithms", "sync-sgd", "--out", str(tmp_path / "runs")]
+    process = Program("from paceline.cli import main; main()", arguments, env=environment)
+    _, said = process.communicate(timeout=120)
+    assert process.wait() == 2
+    assert "error: found 1 process, and sync-sgd has 4 ranks" in said
     assert "error: found 1 process, and sync-sgd has 4 ranks" in file.read_text()

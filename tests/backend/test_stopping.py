@@ -19,13 +19,14 @@ from paceline.simulator.network.network import NoCost
 from paceline.testing.contract.methods import waiting_samples
 from tests.backend.jobs import run_for_real
 from tests.support import TWO_BY_TWO, FixedTiming, built, job_of, nodes_for
-from tests.thorough import WAYS, sampled
+from tests.thorough import sampled
 
 pytestmark = pytest.mark.backend
 
 METHODS_BUILT = {name: built(name) for name in METHODS}
-UNLIKE = ["sync-sgd", "async-sgd", "hogwild-sgd", "easgd", "layerwise-sgd", "post-local-sgd", "gossip", "ad-psgd"]
-"""methods that end in different ways"""
+BY_TIME = ["sync-sgd", "async-sgd", "hogwild-sgd", "easgd"]
+BY_GOAL = ["layerwise-sgd", "async-sgd", "gossip", "ad-psgd"]
+"""methods that end in different ways, each with one of the two reasons, and a server with both"""
 ENDLESS = 100_000
 BY_SECONDS: dict[str, Any] = {"seconds": 0.3}
 SOON = 10
@@ -68,7 +69,7 @@ def check_ends_soon(trace: Trace, seconds: float) -> None:
     assert max(map(len, late.values())) <= SOON, late
 
 
-@pytest.mark.parametrize("name", sampled(METHODS_BUILT, WAYS))
+@pytest.mark.parametrize("name", sampled(METHODS_BUILT, BY_TIME))
 def test_seconds_end_everybody_at_the_same_step(name: str) -> None:
     job = endless(METHODS_BUILT[name], **BY_SECONDS)
     trace = run_for_real(job)
@@ -78,7 +79,7 @@ def test_seconds_end_everybody_at_the_same_step(name: str) -> None:
     check_ends_soon(trace, BY_SECONDS["seconds"])
 
 
-@pytest.mark.parametrize("name", sampled(METHODS_BUILT, UNLIKE))
+@pytest.mark.parametrize("name", sampled(METHODS_BUILT, BY_GOAL))
 def test_an_accuracy_ends_everybody_at_the_same_step(name: str) -> None:
     slow = {"learning_rate": 0.05}  # at the default rate it reaches the target in less than ten steps, and ends at once
     job = endless(replace(METHODS_BUILT[name], **slow), **BY_ACCURACY)  # all have a rate

@@ -173,11 +173,11 @@ class Dies(Bowl):
 @pytest.mark.parametrize(
     ("name", "rank", "how"),
     [
-        ("async-sgd", 1, signal.SIGKILL),
+        extra(("async-sgd", 1, signal.SIGKILL)),
         ("k-sync", 2, signal.SIGTERM),
         ("diloco", 0, signal.SIGKILL),
         ("ad-psgd", 0, signal.SIGKILL),
-        ("noloco", 1, signal.SIGKILL),
+        extra(("noloco", 1, signal.SIGKILL)),
     ],
 )
 def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: signal.Signals) -> None:
@@ -199,7 +199,7 @@ def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: s
         assert all(np.array_equal(vector, vectors[0]) for vector in vectors)
 
 
-@pytest.mark.parametrize("name", ["sync-sgd", "k-sync", "diloco"])
+@pytest.mark.parametrize("name", ["sync-sgd", "k-sync", extra("diloco")])
 def test_a_death_of_the_job_has_the_outcome_of_its_simulation(name: str) -> None:
     method = built(name)
     job = replace(job_of(method, 4, nodes=nodes_for(method), steps=30), deaths=(PlannedDeath(Rank(2), step=7),))

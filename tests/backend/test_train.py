@@ -139,7 +139,7 @@ def test_paced_steps_are_those_of_the_prediction(trained: list[Run]) -> None:
 
 
 def test_an_unpaced_run_says_so() -> None:
-    for run in runs_of("train.pace=none", "train.time_dilation=1"):
+    for run in runs_of("train.pace=none", "train.time_dilation=1", "algorithms=[async-sgd]"):
         assert not run.summary["paced"]
         assert run.summary["samples"] >= 456
         compute = run.tables.spans.query("activity == 'compute'")
@@ -148,7 +148,7 @@ def test_an_unpaced_run_says_so() -> None:
 
 def test_a_run_that_diverges_says_so_without_warnings() -> None:
     quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 4}"
-    names = ("async-sgd", "layerwise-sgd", "easgd", "sync-easgd3")[: cases(2, 4)]
+    names = ("async-sgd", "layerwise-sgd", "easgd", "sync-easgd3")[: cases(1, 4)]
     diverging = f"algorithms=[{', '.join(f'{{name: {name}, learning_rate: 1e15}}' for name in names)}]"
     for run in runs_of(quadratic, diverging, "stop={updates: 120}"):
         assert run.summary["diverged"] and run.summary["final_loss"] is None

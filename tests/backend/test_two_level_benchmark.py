@@ -59,6 +59,7 @@ def test_it_shows_tables_for_a_person() -> None:
     assert "0.1 MB of gradients" in done.stdout and "Probed, two-level, shared memory" in done.stdout
 
 
+@pytest.mark.thorough
 def test_an_option_that_makes_no_sense_is_refused() -> None:
     done = benchmark("--rate", "1")
     assert done.returncode == 2
