@@ -1,6 +1,6 @@
 """The file of a calibrated machine: the costs that `paceline calibrate` measured, with their units and their origin.
 
-A file holds one `Profile` for each of its models, all on hosts of one kind. Models share the costs of messages and
+A file holds `MeasuredCosts` for each of its models, all on hosts of one kind. Models share the costs of messages and
 collectives. Times and sizes are quantities with units, as in scenarios.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError
@@ -22,7 +22,14 @@ from paceline.scenarios.values.section import FileMapping
 from paceline.scenarios.values.text import read
 from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.catalogue.gradient_times import GradientTimes
-from paceline.topologies.catalogue.machine_profile import Handled, JoinedHosts, MeasuredCosts, Points, Profile
+from paceline.topologies.catalogue.machine_profile import (
+    EmulationCosts,
+    Handled,
+    JoinedHosts,
+    MeasuredCosts,
+    Points,
+    Profile,
+)
 
 
 class OriginPart(FileMapping):
@@ -225,6 +232,17 @@ class EmulatedPart(FileMapping):
     )
     start: fields.Time = Field(default=0.0, description="starting a collective, until the next can be started")
 
+    def added(self) -> EmulationCosts:
+        """Returns the costs that the host adds to the network."""
+        return EmulationCosts(
+            message_s=self.message,
+            all_reduce_s=self.all_reduce,
+            few_bytes=self.bytes,
+            packet_bytes=self.packet,
+            leads_s=self.leads,
+            start_s=self.start,
+        )
+
 
 class MachinePart(FileMapping):
     format: Format = 1
@@ -272,6 +290,10 @@ class MachinePart(FileMapping):
             if part.model == model:
                 return self.model_copy(update={"model": model, "own": part.own, "gradients": part.gradients})
         raise InputError(f"found gradients of {', '.join(self.names())}, expected those of workload.model, {model}")
+
+    def alone(self) -> MeasuredCosts:
+        """Returns the costs of a host, with those of the network that it emulates, if it does."""
+        return MeasuredCosts(self.profile(), None if self.emulated is None else self.emulated.added())
 
     def joined(self) -> MeasuredCosts:
         """Returns the costs of a host, and those between hosts if there are such."""
@@ -321,39 +343,41 @@ class MachinePart(FileMapping):
         )
 
 
-def costs_of(profile: Profile, between: Profile | None = None, hosts: int = 2) -> tuple[CurvePart, ...]:
-    """Returns the messages and collectives of a profile as sections of a file.
+def sections_of(costs: MeasuredCosts, hosts: int = 2) -> dict[str, Any]:
+    """Returns measured costs as sections of a file: `own`, `beside` and `costs` of a `MachinePart`.
+
+    `MachinePart.alone` and `MachinePart.joined` are the way back.
 
     Args:
-        profile: the costs inside a host.
-        between: the costs between hosts; None: they were not measured.
-        hosts: the number of hosts.
+        costs: what was measured.
+        hosts: the number of hosts between which costs were measured.
     """
-    far = () if between is None else tuple(part.model_copy(update={"hosts": hosts}) for part in costs_of(between))
-    points_of = [("message", 2, False, profile.messages), ("message", 2, True, profile.inside_messages)]
-    points_of += [(kind, 2, shared, points) for (kind, shared), points in profile.handling.items()]
+    host, names = costs.host, OwnPart.model_fields
+    between = None if costs.joined is None else costs.joined.between
+    return {
+        "own": OwnPart.model_construct(**{name: getattr(host, f"{name}_s") for name in names}),
+        "beside": BesidePart.model_construct(message=host.message_beside, serve=host.serve_beside),
+        "costs": _curves(host, 1) + (() if between is None else _curves(between, hosts)),
+    }
+
+
+def _curves(profile: Profile, hosts: int) -> tuple[CurvePart, ...]:
+    found = [("message", 2, False, profile.messages), ("message", 2, True, profile.inside_messages)]
+    found += [(kind, 2, shared, points) for (kind, shared), points in profile.handling.items()]
     for shared in (False, True):
         for (operation, ranks), points in sorted(profile.measured(shared).items()):
-            points_of.append((operation, ranks, shared, points))
-    return (
-        tuple(
-            CurvePart(
-                operation=operation,
-                ranks=ranks,
-                shared_memory=shared,
-                points=tuple(BytesPart.model_construct(bytes=nbytes, time=seconds) for nbytes, seconds in points),
-            )
-            for operation, ranks, shared, points in points_of
-            if points
+            found.append((operation, ranks, shared, points))
+    return tuple(
+        CurvePart(
+            operation=operation,
+            ranks=ranks,
+            shared_memory=shared,
+            hosts=hosts,
+            points=tuple(BytesPart.model_construct(bytes=nbytes, time=seconds) for nbytes, seconds in points),
         )
-        + far
+        for operation, ranks, shared, points in found
+        if points
     )
-
-
-def own_of(profile: Profile) -> OwnPart:
-    """Returns a rank's own work of a profile as a section of a file."""
-    names = OwnPart.model_fields
-    return OwnPart.model_construct(**{name: getattr(profile, f"{name}_s") for name in names})
 
 
 HEADING = "# A machine file of `paceline calibrate`. `paceline simulate` and `compare` take it as --machine.\n"

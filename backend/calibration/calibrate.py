@@ -49,7 +49,6 @@ from paceline.backend.calibration.step_time_laws import Correlations, correlatio
 from paceline.backend.multihost.world import HostLoads, World
 from paceline.records.machine import BUSY, QUIET, OtherLoad, machine_facts, package_versions
 from paceline.scenarios.machine_file import (
-    BesidePart,
     BusyPart,
     BytesPart,
     CurvePart,
@@ -64,12 +63,11 @@ from paceline.scenarios.machine_file import (
     RatePart,
     RatesPart,
     StartPart,
-    costs_of,
-    own_of,
+    sections_of,
 )
 from paceline.scenarios.resolution.machine_costs import emulated_part
 from paceline.scenarios.resolution.schema import Scenario
-from paceline.topologies.catalogue.machine_profile import Asked, EmulationCosts
+from paceline.topologies.catalogue.machine_profile import Asked, EmulationCosts, JoinedHosts, MeasuredCosts
 
 
 @dataclass(slots=True)
@@ -303,7 +301,7 @@ def _machine(
     scenario: Scenario, found: _Found, load: float, seconds: float, *, cores: int | None = None
 ) -> MachinePart:
     """Returns what was measured as a section of a file."""
-    profile, between = pooled(found.costs), pooled(found.costs, between=True)
+    costs = MeasuredCosts(pooled(found.costs), joined=JoinedHosts(pooled(found.costs, between=True)))
     parts = tuple(_gradient_part(task, times) for task, times in found.launches.items())
     starts = [one.startup_s for times in found.launches.values() for one in times if one.startup_s is not None]
     return MachinePart.model_construct(
@@ -313,13 +311,11 @@ def _machine(
         ranks=found.job.workers,
         cores=cores or available_cores(),
         torch_threads=scenario.train.torch_threads,
-        own=own_of(profile),
-        beside=BesidePart.model_construct(message=profile.message_beside, serve=profile.serve_beside),
         gradients=parts,
-        costs=costs_of(profile, between, max(2, len(found.runner.workers_of_hosts(found.job)))),
         rates=rates_of(found.copies, found.costs, found.job.learner.initial().nbytes),
         startup=start_of(starts),
         emulated=found.emulated(),
+        **sections_of(costs, max(2, len(found.runner.workers_of_hosts(found.job)))),
     )
 
 

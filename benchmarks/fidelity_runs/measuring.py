@@ -31,8 +31,8 @@ from paceline.reports.comparison.compare import probed
 from paceline.reports.comparison.comparison import ComparedLine, ComparisonResult, assemble
 from paceline.reports.comparison.predict import predict
 from paceline.scenarios import Scenario
-from paceline.scenarios.machine_file import MachinePart, MadePart, costs_of, own_of, save_machine
-from paceline.scenarios.resolution.machine_costs import emulated_costs, emulated_part
+from paceline.scenarios.machine_file import MachinePart, MadePart, save_machine, sections_of
+from paceline.scenarios.resolution.machine_costs import emulated_part
 from paceline.simulator.runs.dry_run import dry_run
 from paceline.topologies.catalogue.machine_profile import MeasuredCosts
 
@@ -70,9 +70,8 @@ def measure(cell: Cell, scenario: Scenario, seconds: float) -> MachinePart:
         ranks=sum(cell.nodes),
         cores=int(facts["cores"]),
         torch_threads=1,
-        own=own_of(costs.host),
         gradients=(),  # which are those of the paced devices
-        costs=costs_of(costs.host),
+        **sections_of(costs),
     )
     if costs.emulation is None:
         return part
@@ -83,8 +82,7 @@ def measure(cell: Cell, scenario: Scenario, seconds: float) -> MachinePart:
 def read(path: Path) -> Calibration:
     """Returns the calibration in a file."""
     machine = MachinePart.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    costs = MeasuredCosts(machine.profile()) if machine.emulated is None else emulated_costs(machine)
-    return Calibration(costs, machine.made.other_load)
+    return Calibration(machine.alone(), machine.made.other_load)
 
 
 # --- the study --------------------------------------------------------------------------------------------------------

@@ -46,8 +46,7 @@ def this_host(machine: MachinePart, scenario: Scenario) -> MeasuredCosts:
     Raises:
         InputError: the machine does not fit the scenario; all mistakes are reported.
     """
-    machine = _comparable(machine, scenario)
-    return MeasuredCosts(machine.profile()) if machine.emulated is None else emulated_costs(machine)
+    return _comparable(machine, scenario).alone()
 
 
 def _comparable(machine: MachinePart, scenario: Scenario) -> MachinePart:
@@ -120,26 +119,6 @@ def emulated_part(plan: Plan, costs: EmulationCosts) -> EmulatedPart:
         leads=costs.leads_s,
         start=costs.start_s,
     )
-
-
-def emulated_costs(machine: MachinePart) -> MeasuredCosts:
-    """Returns the costs of a machine with its emulated network.
-
-    Raises:
-        ValueError: the machine emulated no network.
-    """
-    emulated = machine.emulated
-    if emulated is None:
-        raise ValueError("the machine has no emulated network")
-    emulation = EmulationCosts(
-        message_s=emulated.message,
-        all_reduce_s=emulated.all_reduce,
-        few_bytes=emulated.bytes,
-        packet_bytes=emulated.packet,
-        leads_s=emulated.leads,
-        start_s=emulated.start,
-    )
-    return MeasuredCosts(machine.profile(), emulation)
 
 
 def differences(emulated: EmulatedPart, plan: Plan) -> list[str]:

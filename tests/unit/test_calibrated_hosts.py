@@ -20,7 +20,7 @@ from paceline.backend.calibration.recorded_costs import Costs, costs, pooled
 from paceline.backend.multihost.rank_mapping import Host, map_ranks
 from paceline.records import Run
 from paceline.scenarios import load
-from paceline.scenarios.machine_file import HostPart, MachinePart, costs_of, load_machine, save_machine
+from paceline.scenarios.machine_file import HostPart, MachinePart, load_machine, save_machine, sections_of
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
@@ -111,8 +111,9 @@ def test_collectives_of_a_node_and_of_several_nodes_are_different_ones() -> None
 def two_hosts() -> MachinePart:
     """Two hosts with two workers each."""
     hosts = tuple(HostPart(ranks=2, processor="any", cores=2, memory_bytes=1, other_load=0.0) for _ in range(2))
-    curves = costs_of(PROFILE, BETWEEN)
-    return machine_of().model_copy(update={"costs": curves, "hosts": hosts})
+    return machine_of().model_copy(
+        update=sections_of(MeasuredCosts(PROFILE, joined=JoinedHosts(BETWEEN))) | {"hosts": hosts}
+    )
 
 
 @pytest.fixture
@@ -165,7 +166,7 @@ def test_another_placement_uses_the_links_and_says_so(file: Path, changes: tuple
 def test_a_size_that_was_not_measured_between_hosts_uses_the_links(tmp_path: Path) -> None:
     small: Any = {("AllReduce", 4): ((100, 7 * MS),)}
     between = replace(BETWEEN, collectives=small)
-    machine = two_hosts().model_copy(update={"costs": costs_of(PROFILE, between)})
+    machine = two_hosts().model_copy(update=sections_of(MeasuredCosts(PROFILE, joined=JoinedHosts(between))))
     save_machine(machine, tmp_path / "machine.yaml")
     run = predicted(tmp_path / "machine.yaml", "cluster.nodes[0].count=2")
     (said,) = run.machine["warnings"]
@@ -174,7 +175,7 @@ def test_a_size_that_was_not_measured_between_hosts_uses_the_links(tmp_path: Pat
 
 
 def test_an_operation_that_was_not_measured_inside_a_host_uses_the_links(tmp_path: Path) -> None:
-    machine = two_hosts().model_copy(update={"costs": costs_of(Profile(), BETWEEN)})
+    machine = two_hosts().model_copy(update=sections_of(MeasuredCosts(Profile(), joined=JoinedHosts(BETWEEN))))
     save_machine(machine, tmp_path / "machine.yaml")
     (said,) = predicted(tmp_path / "machine.yaml").machine["warnings"]
     assert "the scenario's links carry AllReduce inside a host" in said

@@ -24,9 +24,8 @@ from paceline.scenarios.machine_file import (
     GradientPart,
     MachinePart,
     MadePart,
-    costs_of,
-    own_of,
     save_machine,
+    sections_of,
 )
 from paceline.simulator.runs.run import simulate
 from paceline.topologies.catalogue.machine_profile import JoinedHosts, MeasuredCosts, Profile, is_poor
@@ -64,9 +63,8 @@ def machine_part(gradient_s: float = 0.02, *, model: str = "digits-mlp", process
         ranks=2,
         cores=2,
         torch_threads=1,
-        own=own_of(COSTS),
         gradients=(GradientPart.model_construct(batch=8, busy=busy, factors=(1.0,)),),
-        costs=costs_of(COSTS),
+        **sections_of(MeasuredCosts(COSTS)),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios import load
 from paceline.scenarios.machine_file import MachinePart, load_machine, save_machine
-from paceline.scenarios.resolution.machine_costs import emulated_costs, emulated_part, this_host
+from paceline.scenarios.resolution.machine_costs import emulated_part, this_host
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.machine_profile import EmulationCosts, MeasuredCosts
 from tests.unit.test_machine_files import PROFILE, SCENARIO, machine_of
@@ -41,10 +41,9 @@ def machine(tmp_path: Path) -> MachinePart:
 
 
 def test_a_file_keeps_the_costs_of_an_emulated_network(machine: MachinePart) -> None:
-    assert emulated_costs(machine) == MeasuredCosts(PROFILE, COSTS) == this_host(machine, scenario())
+    assert machine.alone() == MeasuredCosts(PROFILE, COSTS) == this_host(machine, scenario())
     assert machine.emulated is not None and machine.emulated.hosts == (0, 1)
-    with pytest.raises(ValueError, match="no emulated network"):
-        emulated_costs(machine_of())
+    assert machine_of().alone() == MeasuredCosts(PROFILE)
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from paceline.backend.calibration.calibrate import joined
 from paceline.cli.app import app
 from paceline.cli.machine_commands import batches_of
 from paceline.scenarios import load
-from paceline.scenarios.machine_file import MachinePart, MadePart, costs_of, load_machine, own_of, save_machine
+from paceline.scenarios.machine_file import MachinePart, MadePart, load_machine, save_machine, sections_of
 from paceline.scenarios.resolution.machine_costs import hosts_like, this_host
 from paceline.topologies.catalogue.gradient_times import GradientTimes
-from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile
 
 PROFILE = Profile(
     collectives={("AllReduce", 2): ((100, 1e-3), (1000, 2e-3))},
@@ -59,7 +59,7 @@ def machine_of(profile: Profile = PROFILE, model: str = "digits-mlp") -> Machine
     machine = MachinePart.model_validate(
         {"made": {"date": "2026-11-23"}, "model": model, "ranks": 2, "cores": profile.cores, "gradients": gradients}
     )
-    return machine.model_copy(update={"own": own_of(profile), "costs": costs_of(profile)})
+    return machine.model_copy(update=sections_of(MeasuredCosts(profile)))
 
 
 @pytest.fixture
