@@ -55,7 +55,7 @@ def swept(runs: SimulatedRuns) -> SweepResult:
 
 @pytest.fixture(scope="module")
 def checked() -> CheckResult:
-    return paceline.check([SkipsTheMean, "sync-sgd"], schedules=15)
+    return paceline.check([SkipsTheMean, "sync-sgd"], schedules=5)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._utils import _unflatten_dense_tensors  # views of a flat tensor by one call: what DDP uses
 from torch.func import functional_call, grad_and_value, vmap
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Evaluation
@@ -38,7 +38,7 @@ from paceline.workloads.batches.drawing import Draw, InMemoryExamples
 from paceline.workloads.batches.examples import Examples, LabelledBatch, Loss
 from paceline.workloads.learners.layerwise_gradient import ByLayer, ParameterPlace, Ready
 from paceline.workloads.models.layer_tables import LayerInfo, layout_of
-from paceline.workloads.models.tensor_recording import Function, recorded
+from paceline.workloads.models.tensor_recording import DispatchMode, Function, recorded
 from paceline.workloads.sampling import cut
 
 if TYPE_CHECKING:
@@ -75,6 +75,18 @@ def block_size(wanted: int, most: int) -> int:
     [8, 16, 32, 32]
     """
     return min(most, max(SMALLEST, 1 << (wanted - 1).bit_length()))
+
+
+class FlopCounter(DispatchMode):
+    """Counts the operations of the operators by torch's formulas; torch's own counter imports torch._dynamo."""
+
+    flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        answer = func(*args, **(kwargs or {}))
+        if (formula := flop_registry.get(func.overloadpacket)) is not None:
+            self.flops += int(formula(*args, **(kwargs or {}), out_val=answer))
+        return answer
 
 
 class Joint:
@@ -330,9 +342,9 @@ class TorchLearner:
         """Operations of the forward pass of one sample."""
         self._hold(self._start)
         sample = self._shaped(self.examples.train.at(slice(0, 1)))
-        with torch.no_grad(), FlopCounterMode(display=False) as counter, seeded(self.device, 0):
+        with torch.no_grad(), FlopCounter() as counter, seeded(self.device, 0):
             self.module(sample.inputs)
-        return int(counter.get_total_flops())
+        return counter.flops
 
     def _together(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
         missing = block_size(len(vectors), self.together) - len(vectors)

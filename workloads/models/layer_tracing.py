@@ -23,12 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C._autograd import _get_sequence_nr
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from paceline.workloads.models.custom import unpacked
 from paceline.workloads.models.layer_costs import TABLES, LayerWork, Pass, Product, read_table, write_table
+from paceline.workloads.models.tensor_recording import DispatchMode
 from paceline.workloads.models.zoo import ZOO
 
 # A size that grows from one traced batch to the next belongs to the samples. Products that do not grow with the
@@ -124,7 +124,7 @@ class Traced:
     shapes: list[Shape] = field(default_factory=list)
 
 
-class OperatorRecorder(TorchDispatchMode):
+class OperatorRecorder(DispatchMode):
     """Records every operator for the module that it belongs to."""
 
     def __init__(self) -> None:

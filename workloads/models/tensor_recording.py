@@ -20,7 +20,15 @@ from torch.utils._pytree import tree_map_only
 Function = Callable[..., tuple[Tensor, ...]]
 
 
-class _Tape(TorchDispatchMode):
+class DispatchMode(TorchDispatchMode):
+    """A mode that torch may compile: the guard that torch puts around others imports torch._dynamo, for a second."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class _Tape(DispatchMode):
     """Adds operations to a graph when they are performed."""
 
     def __init__(self, inputs: tuple[Tensor, ...]) -> None:
