@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.batches.examples import Examples, LabelledBatch
 
 points = np.random.default_rng(0).normal(size=(60, 4))
 kinds = (points[:, 0] > 0).astype(np.int32)
@@ -65,7 +65,7 @@ def own_loss():
 
 def examples():
     (inputs, labels), held_out = ([torch.tensor(part) for part in half] for half in halves(heights))
-    return net(1), Examples(Batch(inputs, labels), Batch(*held_out), None)
+    return net(1), Examples(LabelledBatch(inputs, labels), LabelledBatch(*held_out), None)
 
 
 def wants_seed(seed):

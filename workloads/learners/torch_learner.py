@@ -342,7 +342,8 @@ class TorchLearner:
         """Operations of the forward pass of one sample."""
         self._hold(self._start)
         sample = self._shaped(self.examples.train.at(slice(0, 1)))
-        with torch.no_grad(), FlopCounter() as counter, seeded(self.device, 0):
+        counter = FlopCounter()
+        with torch.no_grad(), counter, seeded(self.device, 0):
             self.module(sample.inputs)
         return counter.flops
 

@@ -128,7 +128,7 @@ class OperatorRecorder(DispatchMode):
     """Records every operator for the module that it belongs to."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.modules: dict[str, Traced] = {}
         self.current = ""
         self.backward = False

@@ -23,6 +23,9 @@ Function = Callable[..., tuple[Tensor, ...]]
 class DispatchMode(TorchDispatchMode):
     """A mode that torch may compile: the guard that torch puts around others imports torch._dynamo, for a second."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
@@ -32,7 +35,7 @@ class _Tape(DispatchMode):
     """Adds operations to a graph when they are performed."""
 
     def __init__(self, inputs: tuple[Tensor, ...]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.graph, self.constants = fx.Graph(), dict[str, Tensor]()
         self._alive: list[Any] = [inputs]  # keeps tensors alive, so that their ids are unique
         self._nodes = {id(tensor): self.graph.placeholder(f"input{place}") for place, tensor in enumerate(inputs)}
