@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache, partial
@@ -36,16 +34,15 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.folded import check_all
 from tests.made_up import run
+from tests.pages import FENCE, ROOT, blocks, run_session, table, write_files
 from tests.support import FixedTiming, job_of, nodes_for
 from tests.thorough import THOROUGH
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDE = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
 RUNS = (ROOT / "docs/runs.md").read_text(encoding="utf-8")
 HOME = (ROOT / "docs/index.md").read_text(encoding="utf-8")
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 # --- reading Markdown ------------------------------------------------------------------------------------------------
@@ -53,17 +50,6 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def page_of(name: str) -> str:
     return (ROOT / "docs/methods" / f"{name}.md").read_text(encoding="utf-8")
-
-
-def blocks(text: str, language: str) -> list[str]:
-    return [body for kind, body in FENCE.findall(text) if kind == language]
-
-
-def table(text: str, header: str) -> list[list[str]]:
-    """Returns the rows of the table whose header begins like this, as cells without backquotes."""
-    lines = text[text.index(f"\n| {header}") :].strip().splitlines()[2:]
-    rows = lines[: next((at for at, line in enumerate(lines) if not line.startswith("|")), len(lines))]
-    return [[cell.strip().strip("`") for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
 
 
 def first_column(text: str, header: str) -> list[str]:
@@ -207,13 +193,7 @@ def test_the_home_page_has_every_exit_status() -> None:
 @pytest.fixture
 def beside_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes the guide's own methods and their scenario to files in the current folder."""
-    modules = ["coin_avg", "forgets", "accumulate"]
-    for language, file in [("yaml", "coin.yaml"), *(("python", f"{module}.py") for module in modules)]:
-        (source,) = (block for block in blocks(GUIDE, language) if block.startswith(f"# {file}\n"))
-        (tmp_path / file).write_text(source, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    for module in modules:
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    write_files(GUIDE, tmp_path, monkeypatch)
 
 
 REAL = pytest.param(True, marks=pytest.mark.backend)
@@ -225,10 +205,7 @@ def test_the_guides_sessions_run(beside_its_file: None, real: bool) -> None:
     *virtual, last = blocks(GUIDE, "pycon")
     assert "paceline.train(" in last
     text = "".join([*virtual, *([last] if real else [])])
-    session = doctest.DocTestParser().get_doctest(text, {}, "guide", "docs/guide.md", 0)
-    result = doctest.DocTestRunner().run(session)
-    assert result.attempted > 8
-    assert result.failed == 0
+    run_session(text, more_than=8)
 
 
 @pytest.mark.parametrize("real", [False, REAL], ids=["virtual", "real"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,27 +13,14 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from tests.folded import check_all
+from tests.pages import ROOT, blocks, files_of, write_files
 from tests.thorough import THOROUGH
-from tests.unit.test_docs import ROOT, blocks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
 STUDIES = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
-NAMED = re.compile(r"^```(?:yaml|python)\n(# ([\w.-]+)\n.*?)^```$", re.MULTILINE | re.DOTALL)
 REAL = ("train", "compare", "calibrate")
 """commands that start processes; those of the tutorial run in `make test-all`, and everywhere they are parsed"""
-
-
-def files_of(text: str) -> dict[str, str]:
-    return {name: body for body, name in NAMED.findall(text)}
-
-
-def written(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes the files that a page shows to a folder, which becomes the current one; modules are imported anew."""
-    for name, body in files_of(text).items():
-        (folder / name).write_text(body, encoding="utf-8")
-        monkeypatch.delitem(sys.modules, Path(name).stem, raising=False)
-    monkeypatch.chdir(folder)
 
 
 def commands_of(text: str) -> list[list[str]]:
@@ -78,7 +64,7 @@ def test_the_tutorial_has_the_commands_of_readme() -> None:
 
 def test_readme_shows_what_its_first_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compares the columns before the target; what is learned differs in its last digits between processors."""
-    written(README, tmp_path, monkeypatch)
+    write_files(README, tmp_path, monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     answer = CliRunner().invoke(app, [*commands_of(README)[0], "--no-report"])
     shown, printed = ([line.rstrip() for line in text.splitlines()] for text in (table_of(README), answer.stdout))
@@ -93,7 +79,7 @@ def table_of(text: str) -> str:
 
 
 def test_the_commands_of_the_tutorial_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written(TUTORIAL, tmp_path, monkeypatch)
+    write_files(TUTORIAL, tmp_path, monkeypatch)
     every = [words for words in commands_of(TUTORIAL) if words[0] not in REAL]
     assert len(every) == 8
     check_all({" ".join(words): partial(runs, shortened(words, "stop.epochs=0.05")) for words in every})
@@ -102,7 +88,7 @@ def test_the_commands_of_the_tutorial_run(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.thorough
 @pytest.mark.backend
 def test_the_real_commands_of_the_tutorial_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written(TUTORIAL, tmp_path, monkeypatch)
+    write_files(TUTORIAL, tmp_path, monkeypatch)
     for words in commands_of(TUTORIAL):
         if words[0] in REAL:
             runs(words if words[0] == "calibrate" else [*words, "--set", "stop.epochs=1"])
@@ -122,7 +108,7 @@ def executed(script: Path, picture: Path) -> None:
 
 def test_the_studies_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their scripts, which simulate and draw the figures, and the explanation of the scenario without a script."""
-    written(STUDIES, tmp_path, monkeypatch)
+    write_files(STUDIES, tmp_path, monkeypatch)
     monkeypatch.setattr(mpl, "get_backend", mpl.get_backend)  # restored with the next line's change
     mpl.use("Agg")
     if not THOROUGH:

@@ -21,7 +21,7 @@ from paceline.records.tables import SCHEMAS
 from paceline.topologies import LINKS, STORAGE
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from tests.folded import check_all
-from tests.unit.test_docs import ROOT
+from tests.pages import ROOT
 
 TRUST = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
 
