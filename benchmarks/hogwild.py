@@ -21,7 +21,6 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -96,18 +95,6 @@ def predicted(size: int, spans: Sequence[Sequence[Span]]) -> float:
     return memory.lost / memory.adds
 
 
-def overlapping(spans: Sequence[Sequence[Span]]) -> float:
-    """Returns the fraction of the adding time in which at least two processes add."""
-    edges = sorted((at_s, 1 - 2 * which) for of_rank in spans for span in of_rank for which, at_s in enumerate(span))
-    one = two = 0.0
-    busy = 0
-    for (at_s, by), (then_s, _) in pairwise(edges):
-        busy += by
-        one += (then_s - at_s) * (busy >= 1)
-        two += (then_s - at_s) * (busy >= 2)
-    return two / one
-
-
 def row(size: int, processes: int, runs: int) -> dict[str, Any]:
     """Returns medians over several runs of one size, and the range of the losses."""
     adds = max(1, min(MOST_ADDS, MOVED // size))
@@ -120,7 +107,6 @@ def row(size: int, processes: int, runs: int) -> dict[str, Any]:
         "floats": size,
         "adds": adds * processes,
         "add_s": median(durations),
-        "overlap": median(overlapping(spans) for _, spans in found),
         "lost": median(real),
         "lost_least": min(real),
         "lost_most": max(real),

@@ -6,8 +6,15 @@
 Needs root: the hosts are network namespaces of this machine (`backend/emulation/emulated_hosts.py`). Workers are paced.
 A step is 20 ms of gradient and then the exchange, in one of three ways: a flat ring of all ranks by gloo (sync-sgd),
 two levels with gloo inside the host, and two levels with shared memory inside the host (hsgd without LARS). The ways
-and the probes for the predictions take turns, one run each per round. `emulated_network/two_level_runs.py` lists the
-inputs of a prediction.
+and the probes for the predictions take turns, one run each per round. Every run is a job of the package itself, run by
+the real launcher or by the simulator.
+
+The inputs of a prediction are: the rate that was set for the links, less the share of Ethernet, IP and TCP headers; the
+latency of a message between hosts, from small all-reduces; and, from runs of the same method on this machine without
+hosts, the collectives inside a host and the work of a rank beside the gradient. Nothing is fitted to a run that is
+predicted. gloo's all-reduce and its reduce are rings in rank order, its broadcast is a binomial tree. The simulator's
+patterns are ring, binomial tree and binomial tree; for the two ranks of a host the reduce of a ring takes as long as
+that of a tree. In shared memory, the simulator's ranks write and read slots as the real ones do.
 
 The tables show medians over the rounds with an interval of order statistics, which contains the true median with 95 %
 probability from six rounds on; the bytes that crossed the link of each host in a step beside the theoretical value; and
@@ -20,37 +27,315 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from math import ceil, log2
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from common.intervals import between
-from emulated_network.two_level_runs import (
-    HOSTS,
-    ITEM_BYTES,
-    PAYLOAD,
-    SETTLING,
-    TINY_BYTES,
-    WAYS,
-    Machine,
-    Measured,
-    Probe,
-    Setting,
-    Way,
-    machine,
-    measured,
-    predicted,
-    probed,
-)
 from paceline.algorithms.core.errors import PacelineError
+from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.operations import Charge
+from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.two_level import Hsgd
+from paceline.backend.calibration.recorded_costs import lasting, late, uncovered
 from paceline.backend.emulation.emulated_hosts import Hosts, hosts
+from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.records.machine import OtherLoad
+from paceline.records.trace import Schedule, Trace
 from paceline.scenarios.values.units import RATE
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.kernel.crash_timeline import CrashTimeline
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.topologies.catalogue.device import DeviceModel
+from paceline.topologies.catalogue.host_memory import PIECE_BYTES, HostMemory
+from paceline.topologies.closed_forms import shared_memory_passes
+from paceline.topologies.cluster import on_a_star
+from paceline.topologies.graphs.links import LinkModel
+
+HOSTS = 2
+Array = NDArray[np.float32]
+ITEM_BYTES = 4
+PAYLOAD = 1448 / 1514
+"""share of a full frame: 1500 bytes with 20 of IP and 32 of TCP with time stamps, after 14 of Ethernet"""
+SETTLING = 2
+"""steps at the start that are not counted: buffers are new, and TCP has not found its window"""
+TINY_BYTES = 64 * ITEM_BYTES
+LEAST_S = 1e-6
+"""factor by which a gradient takes longer than a number inside a host, even if the medians of the probes are closer"""
+Stage = Literal["flat", "up", "across", "down"]
+
+
+@dataclass(frozen=True)
+class Bowl(OneByOne):
+    """The loss |w − 1|² / 2 in float32: a gradient of any size that costs one subtraction."""
+
+    size: int
+    num_samples: int = 1 << 20
+
+    @property
+    def layout(self) -> Layout:
+        return Layout((Layer("whole", 0, self.size),))
+
+    def initial(self) -> Array:
+        return np.zeros(self.size, np.float32)
+
+    def load(self, samples: Samples) -> None:
+        return None
+
+    def gradient(self, vector: Array, data: None) -> tuple[Array, float]:
+        return vector - np.float32(1), 0.0
+
+    def layer_gradients(self, vector: Array, data: None, ready: Any) -> float:
+        raise NotImplementedError("no method here asks for layers")
+
+    def evaluate(self, vector: Array) -> Evaluation:
+        return Evaluation(float(np.mean((vector - 1) ** 2)) / 2, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """The times of every rank: the pace of a real run, and the timing of a simulated one."""
+
+    gradient_s: float
+    update_s: float = 0.0
+    between_s: float = 0.0
+    """time of a rank beside gradient, exchange and update"""
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return self.gradient_s
+
+    def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
+        return start_s + work_s
+
+    completes = False
+    """whether cancelled gradients are completed; none is cancelled"""
+
+    def paused_s(self, samples: int, pause_s: float) -> float:
+        return 0.0
+
+    def started_factor(self, samples: int) -> float:
+        return 1.0
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return [1 / 3], [2 / 3]
+
+    def timeline(self, rank: Rank) -> CrashTimeline | None:
+        return None
+
+    def work_s(self, rank: Rank, op: Charge) -> float:
+        return self.update_s
+
+    def load_s(self, rank: Rank, samples: int) -> float:
+        return 0.0
+
+    def rest_s(self, rank: Rank) -> float:
+        return self.between_s
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to average gradients."""
+
+    name: str
+    method: Method
+    shared: bool
+    """whether ranks of one host reduce in shared memory"""
+
+    def crossing(self, nbytes: int, per_host: int) -> float:
+        """Returns the theoretical bytes of gradients that cross the link of each host in a step, per direction.
+
+        A ring over all p ranks crosses each link once: 2 (p − 1) / p · n; one over h leaders 2 (h − 1) / h · n.
+        """
+        members = HOSTS if isinstance(self.method, Hsgd) else HOSTS * per_host
+        return 2 * (members - 1) / members * nbytes
+
+
+GLOO = Way("two-level, gloo inside", Hsgd(lars=None), False)
+WAYS = (Way("flat", SyncSgd(), False), GLOO, Way("two-level, shared memory", Hsgd(lars=None), True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The model, the hosts and their links."""
+
+    bytes_per_s: float
+    """rate of the links, headers included"""
+    per_host: int
+    nbytes: int
+    """parameters of a gradient"""
+    steps: int
+    gradient_s: float
+
+    @property
+    def nodes(self) -> list[list[Rank]]:
+        return [[Rank(host * self.per_host + place) for place in range(self.per_host)] for host in range(HOSTS)]
+
+    def job(self, method: Method) -> Job:
+        """Returns the method's job on both hosts with this many steps."""
+        job = Job.of(method, self.nodes, Bowl(self.nbytes // ITEM_BYTES), batch=1, budget=Budget())
+        return replace(job, budget=Budget(samples=job.samples_in(self.steps)))
+
+    def run(self, method: Method, made: Hosts | None, *, shared: bool) -> tuple[Job, Trace]:
+        """Runs the job for real on these hosts; without hosts, entirely on this machine."""
+        job, pace = self.job(method), Times(gradient_s=self.gradient_s)
+        return job, run_job(Launch(job=job, schedule=never, pace=pace, hosts=made, shared_memory=shared))
+
+
+def never() -> Schedule:
+    """Takes no snapshots."""
+    return Schedule(every=float("inf"))
+
+
+# --- measured ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The figures of one run, real or simulated."""
+
+    step_s: float
+    """median over ranks and steps"""
+    stages_s: dict[Stage, float]
+    """times of each collective: from its last entry to its last exit, median over steps and hosts"""
+    sent: float = 0.0
+    """bytes that crossed the link of each host in a step, per direction, mean over hosts and directions"""
+
+
+def read(trace: Trace) -> Measured:
+    """Returns the step time and the stages of a run."""
+    starts: dict[Rank, list[float]] = defaultdict(list)
+    together: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for span in trace.spans:
+        if span.activity == "compute":
+            starts[span.rank].append(span.start_s)
+        elif span.activity == "collective" and span.step >= SETTLING:
+            assert span.key is not None
+            together[span.key].append((span.start_s, span.end_s))
+    steps = [after - before for one in starts.values() for before, after in pairwise(sorted(one)[SETTLING:])]
+    stages: dict[Stage, list[float]] = defaultdict(list)
+    for key, spans in together.items():
+        stages[_stage(key)].append(max(end for _, end in spans) - max(start for start, _ in spans))
+    return Measured(median(steps), {stage: median(times) for stage, times in stages.items()})
+
+
+def _stage(key: str) -> Stage:
+    words = key.split()
+    return next((stage for stage in ("up", "across", "down") if stage in words), "flat")
+
+
+def measured(way: Way, setting: Setting, made: Hosts) -> Measured:
+    """Runs a way once for real."""
+    before = made.crossed()
+    _, trace = setting.run(way.method, made, shared=way.shared)
+    crossed = [
+        after - earlier
+        for one, other in zip(made.crossed(), before, strict=True)
+        for after, earlier in ((one.sent, other.sent), (one.received, other.received))
+    ]
+    return replace(read(trace), sent=sum(crossed) / len(crossed) / setting.steps)
+
+
+# --- predicted --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The costs of a way apart from the network."""
+
+    alone_s: dict[Stage, float]
+    """its collectives on this machine without hosts"""
+    update_s: float
+    rest_s: float
+    """other time of a rank in a step beside gradient and exchange"""
+    small_s: dict[Stage, float]
+    """the collectives of a two-level step between the hosts, of vectors of a few numbers"""
+
+
+def probed(way: Way, setting: Setting, made: Hosts) -> Probe:
+    """Runs a way once without hosts, and once with a tiny gradient."""
+    job, alone = setting.run(way.method, None, shared=way.shared)
+    pace = Times(gradient_s=setting.gradient_s)
+    # without keys, because `uncovered` reads the form that only programs of the probe have
+    spans = [[span._replace(key=None) for span in alone.spans if span.rank == me.rank] for me in job.team]
+    _, small = replace(setting, nbytes=TINY_BYTES).run(Hsgd(lars=None), made, shared=way.shared)
+    return Probe(
+        read(alone).stages_s,
+        median(span.end_s - span.start_s for span in alone.spans if span.activity == "update"),
+        sum(
+            median(seconds for of_rank in spans for seconds in kind(of_rank))
+            for kind in (lambda one: lasting(one, "load"), lambda one: late(one, job.batches[0], pace), uncovered)
+        ),
+        read(small).stages_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The inputs of a prediction."""
+
+    across: LinkModel
+    inside: LinkModel
+    """messages inside a host, or, in shared memory, the latency of a counter and what a core reads and writes"""
+    update_s: float
+    rest_s: float
+
+
+def machine(way: Way, setting: Setting, probes: Mapping[str, Sequence[Probe]]) -> Machine:
+    """Returns the inputs for a way: medians over several probes of every way.
+
+    A ring of two takes 2 (α + n/2 β), a tree of p ⌈lg p⌉ (α + n β), a collective in memory α + passes · n β: so two
+    sizes give α and β. A two-level step has a reduce and a broadcast inside a host, which are measured together. The
+    messages of a flat ring use gloo inside a host.
+    """
+    own, inside = probes[way.name], probes[way.name if isinstance(way.method, Hsgd) else GLOO.name]
+    times, moved = 2 * ceil(log2(setting.per_host)), 2.0 * ceil(log2(setting.per_host))
+    if way.shared:
+        times, pieces = 2, max(1.0, setting.nbytes / PIECE_BYTES)
+        moved = sum(shared_memory_passes(kind, setting.per_host, pieces) for kind in ("Reduce", "Broadcast"))
+    small_s = median(one.small_s["up"] + one.small_s["down"] for one in inside)
+    whole_s = median(one.alone_s["up"] + one.alone_s["down"] for one in inside)
+    bytes_per_s = moved * setting.nbytes / max(whole_s - small_s, LEAST_S)
+    return Machine(
+        LinkModel(
+            name="veth",
+            latency_s=median(one.small_s["across"] for of_way in probes.values() for one in of_way) / 2,
+            bytes_per_s=setting.bytes_per_s * PAYLOAD,
+            provenance="the rate that was set, less headers; latency probed",
+        ),
+        LinkModel(
+            name="inside",
+            latency_s=small_s / times,
+            bytes_per_s=bytes_per_s,
+            provenance="probed",
+            medium="memory" if way.shared else "network",
+        ),
+        median(one.update_s for one in own),
+        max(0.0, median(one.rest_s for one in own)),
+    )
+
+
+def predicted(way: Way, setting: Setting, on: Machine) -> Measured:
+    """Simulates a way once."""
+    device = DeviceModel(name="paced", overhead_s=setting.gradient_s, per_sample_s=0.0)
+    cluster = on_a_star([(device, setting.per_host)] * HOSTS, link=on.across, local=on.inside)
+    rate = on.inside.bytes_per_s
+    memory = HostMemory(bytes_per_s=setting.per_host * rate, core_bytes_per_s=rate, provenance="probed")
+    cluster = replace(cluster, nodes=tuple(replace(node, memory=memory) for node in cluster.nodes))
+    times = Times(gradient_s=setting.gradient_s, update_s=on.update_s, between_s=on.rest_s)
+    return read(simulate_job(setting.job(way.method), times, ClusterNetwork(cluster, "ring"), never()))
+
 
 MOST_TRIES = 10
 """limit of all rounds, as a multiple of the requested ones, if many are disturbed"""

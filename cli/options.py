@@ -63,7 +63,7 @@ def complete_data(incomplete: str) -> list[str]:
 
 def complete_papers(incomplete: str) -> list[str]:
     """Returns the short names of papers, and the names of claims, with this beginning."""
-    from paceline.papers.core.registry import PAPERS, claims_named
+    from paceline.papers.reproduce import PAPERS, claims_named
 
     return [name for name in [*PAPERS, *(claim.name for claim in claims_named())] if name.startswith(incomplete)]
 

@@ -20,13 +20,15 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[PAPER|CLAIM]...",
-            help="Papers (icmla17, dbs, sc17, pnnl, hsgd, softsync) or single claims; default: all.",
+            help="Papers (icmla17, dbs, sc17, pnnl, hsgd, softsync, digits), single claims, or beginnings of their "
+            "names; default: all.",
             show_default=False,
             autocompletion=complete_papers,
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer seeds and shorter runs: minutes instead of a quarter hour.")
+        bool,
+        typer.Option("--quick", help="Fewer seeds and shorter runs: a quarter hour instead of an hour and a half."),
     ] = False,
     seeds: Annotated[
         int | None, typer.Option(min=2, help="Number of seeds; default: 5, or 3 with --quick.", show_default=False)
@@ -39,8 +41,8 @@ def reproduce(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for papers.md, papers.json and figures, in which the computed claims are replaced; default: "
-            "docs/results, or nothing with --quick.",
+            help="Folder for papers.md, claims.md, papers.json and charts, in which the computed claims are replaced; "
+            "default: docs/results, or nothing with --quick.",
             file_okay=False,
             show_default=False,
         ),
@@ -54,8 +56,8 @@ def reproduce(
     asserts. It misses if the whole interval disagrees, and is undecidable
     otherwise. A miss is a result, not an error: the exit status is still 0.
 
-    Writes papers.md with its figures, and papers.json. Claims that are not
-    computed keep their earlier results.
+    Writes papers.md, claims.md (accuracy, compared on the digits) and
+    papers.json. Claims that are not computed keep their earlier results.
 
     \b
     Examples:
@@ -64,23 +66,21 @@ def reproduce(
       paceline reproduce softsync icmla17 --out runs/papers
       paceline reproduce softsync-staleness-1
     """
-    from paceline.papers.core import reproduce as running
-    from paceline.papers.core import store
-    from paceline.papers.core.claim import Effort
-    from paceline.papers.core.page import answer_of_reproduction
-    from paceline.papers.core.registry import claims_named
+    from paceline.papers import reproduce as running
+    from paceline.papers.claim import Effort
+    from paceline.papers.page import answer_of_reproduction
     from paceline.reports.sweeps.parallel_tasks import cores
 
-    claims = claims_named(names or [])
+    claims = running.claims_named(names or [])
     folder = out if out is not None or quick else RESULTS
     processes = jobs or cores()
     effort = Effort(quick=quick, seeds=seeds or (3 if quick else 5), workers=processes)
     with output.progress() as stage:
         reproduction = running.reproduce(claims, effort, jobs=processes, progress=stage("reproducing"))
     results = [result.answer() for result in reproduction.results]
-    page = None if folder is None else store.write(folder, store.merged(folder, results))
+    pages = [] if folder is None else running.write(folder, running.merged(folder, results))
     output.give(answer_of_reproduction(reproduction))
-    if page is not None:
+    for page in pages:
         output.note(f"page: {page}")
     if reproduction.failed:
         raise PacelineError("\n".join(f"{name}: {error}" for name, error in reproduction.failed.items()))

@@ -1,7 +1,6 @@
 """The experiments of the papers behind the methods: published figures beside those that Paceline computes.
 
-Read `core.claim` first, then `core.registry` and `core.reproduce`. Each paper is a package;
-its claims are in `claims`.
+Read `claim` first, then `reproduce`, which has the registry. Each paper is one module with its `CLAIMS`.
 """
 
 from typing import TYPE_CHECKING
@@ -9,22 +8,10 @@ from typing import TYPE_CHECKING
 from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
-    from paceline.papers.core.claim import Claim, Curve, Effort, Input, Predicted, verdict_of
-    from paceline.papers.core.registry import claims_named
-    from paceline.papers.core.reproduce import Reproduction
+    from paceline.papers.claim import Claim, Curve, Effort, Input, Predicted, verdict_of
+    from paceline.papers.reproduce import Reproduction, claims_named
 else:
-    __getattr__, __dir__ = deferred(
-        __name__,
-        {
-            "Claim": "core.claim",
-            "Curve": "core.claim",
-            "Effort": "core.claim",
-            "Input": "core.claim",
-            "Predicted": "core.claim",
-            "Reproduction": "core.reproduce",
-            "claims_named": "core.registry",
-            "verdict_of": "core.claim",
-        },
-    )
+    names = dict.fromkeys(("Claim", "Curve", "Effort", "Input", "Predicted", "verdict_of"), "claim")
+    __getattr__, __dir__ = deferred(__name__, names | {"Reproduction": "reproduce", "claims_named": "reproduce"})
 
 __all__ = ["Claim", "Curve", "Effort", "Input", "Predicted", "Reproduction", "claims_named", "verdict_of"]

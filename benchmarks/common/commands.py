@@ -33,13 +33,7 @@ class ShortForm:
 
 def _claims() -> tuple[ShortForm, ...]:
     return (
-        ShortForm("knl"),
-        ShortForm("hsgd", ("--images", "20000")),
-        ShortForm("quadratic"),
         ShortForm("ablation", ("--scenarios", "dgx1-p100", "--algorithms", "sync-sgd,async-sgd")),
-        ShortForm("delay", ("--seeds", "1", "--epochs", "5")),
-        ShortForm("dbs", ("--seeds", "2")),
-        ShortForm("claims", ("--only", "agd-cost", "--seeds", "2", "--tuning", "1")),
         ShortForm("hogwild", ("--runs", "1")),
         ShortForm("charges", ("--rounds", "2")),
         ShortForm("two_level", ("--repeats", "1", "--steps", "6"), programs=("ip", "tc")),

@@ -1,4 +1,4 @@
-"""Claims of SC'17 on the times of one GPU node: shares of communication, and the steps from Original to Sync EASGD3.
+"""Claims of SC'17 on the times of one GPU node: shares of communication, from Original to Sync EASGD3, packed messages.
 
 Rules of this file:
 
@@ -12,26 +12,239 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import product
 
-from paceline.papers.core.claim import Assertion, Claim, Curve, Effort, Predicted
-from paceline.papers.runs.simulated_runs import simulated
-from paceline.papers.sc17.gpu_times import PAPER, SCENARIO, Times, central, nodes, times, working_share
-from paceline.papers.sc17.packing import order_of_packing, packing_one_by_one
+import numpy as np
+
+from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.methods.elastic import Easgd
+from paceline.papers.claim import Claim, Curve, Effort, Predicted, input_named, number_named
+from paceline.papers.runs import rate_of, simulated
 from paceline.records import Run
+from paceline.scenarios import load
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.runs.cost_model import cluster_network
+from paceline.workloads import find_model
+
+PAPER = "sc17"
+number = partial(number_named, PAPER)
+SCENARIO = "sc17-lenet-gpu"
+GRADIENTS = 12
+"""gradients of each worker in a simulation; all steps are alike but for the jitter"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One combination of the inputs that were not found."""
+
+    gpu: str
+    workers: int
+    roots: int
+    batch: int
+    copies: str
+    overlap: bool = False
+    sigma: float = 0.02
+
+    @property
+    def changes(self) -> list[str]:
+        """Changes of the scenario."""
+        switches = self.workers // 2 // self.roots
+        settings = f"{{roots: {self.roots}, switches: {switches}, gpus_per_switch: 2, gpu: {self.gpu}}}"
+        return [
+            f"cluster.nodes=[{{node: pcie-tree, settings: {settings}}}]",
+            f"cluster.staging.batches={self.copies}",
+            f"workload.batch_per_worker={self.batch}",
+            "workload.learning=none",
+            f"cluster.step_time.sigma={self.sigma}",
+            f"stop.samples={self.batch * self.workers * GRADIENTS}",
+        ]
+
+    @property
+    def words(self) -> str:
+        overlap = ", overlap" if self.overlap else ""
+        varied = "" if self.sigma == number("gpu-jitter") else f", sigma {self.sigma:g}"
+        roots = "one root" if self.roots == 1 else "two roots"
+        return f"{self.workers} {self.gpu}, {roots}, batch {self.batch}, {self.copies}{overlap}{varied}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Seconds of an iteration of each method on a node, and shares of communication in SC'17's accounting."""
+
+    turn_s: float
+    """Original EASGD: one gradient of one worker"""
+    step1_s: float
+    step2_s: float
+    step3_s: float
+    original_share: float
+    """in per cent"""
+    sync3_share: float
+    waiting_share: float
+    """Original EASGD in Paceline's accounting: time that a worker waits for the turns of others, in per cent"""
+
+    def first_factor(self) -> float:
+        """Returns the ratio of the times of the paper's numbers of iterations."""
+        return number("gpu-turns") * self.turn_s / (number("gpu-steps") * self.step1_s)
+
+    def total_factor(self) -> float:
+        """Returns the ratio of Original EASGD to Sync EASGD3, likewise."""
+        return number("gpu-turns") * self.turn_s / (number("gpu-steps") * self.step3_s)
+
+
+def central() -> Node:
+    """Returns the most plausible node."""
+    value = {
+        name: input_named(PAPER, name).value for name in ("gpu-device", "gpu-host-copies", "gpu-overlap-of-original")
+    }
+    return Node(
+        gpu=value["gpu-device"],
+        workers=int(number("gpu-workers")),
+        roots=1,
+        batch=int(number("gpu-batch")),
+        copies=value["gpu-host-copies"],
+        overlap=value["gpu-overlap-of-original"] == "overlap",
+        sigma=number("gpu-jitter"),
+    )
+
+
+def nodes(effort: Effort) -> Iterator[Node]:
+    """Yields the combinations of inputs: the central one first; one change at a time if quick."""
+    first = central()
+    options: dict[str, tuple[object, ...]] = {
+        "gpu": ("k80", "m40"),
+        "workers": (8, 4),
+        "roots": (1, 2),
+        "batch": tuple(int(batch) for batch in input_named(PAPER, "gpu-batch").numbers),
+        "copies": ("pinned", "pageable"),
+        "overlap": (False, True),
+    }
+    yield first
+    yield replace(first, sigma=max(input_named(PAPER, "gpu-jitter").numbers))
+    if effort.quick:
+        for key, values in options.items():
+            yield from (replace(first, **{key: one}) for one in values if one != getattr(first, key))  # type: ignore[arg-type]
+        return
+    yield replace(first, copies="pageable")  # concerns the batches alone, so that it is not combined with the others
+    options["copies"] = (first.copies,)
+    for values in product(*options.values()):
+        one = Node(**dict(zip(options, values, strict=True)))  # type: ignore[arg-type]
+        if one != first:
+            yield one
+
+
+@cache
+def times(node: Node) -> Times:
+    """Simulates the four methods on a node."""
+    original, one, two, three = simulated(
+        SCENARIO,
+        node.changes,
+        algorithms=[Easgd(packed=False, overlap=node.overlap), "sync-easgd1", "sync-easgd2", "sync-easgd3"],
+    )
+    fractions = original.summary["time_fraction"]
+    return Times(
+        turn_s=_iteration_s(original, node, 1),
+        step1_s=_iteration_s(one, node, node.workers),
+        step2_s=_iteration_s(two, node, node.workers),
+        step3_s=_iteration_s(three, node, node.workers),
+        original_share=100 * (1 - working_share(original)),
+        sync3_share=100 * exposed_share(three),
+        waiting_share=100 * float(fractions["wait"] or 0.0),
+    )
+
+
+def _iteration_s(run: Run, node: Node, gradients: int) -> float:
+    """Returns the seconds of an iteration with so many gradients of all workers together."""
+    rate = run.summary["samples_per_s"]
+    assert rate, "the run has a rate"
+    return gradients * node.batch / float(rate)
+
+
+def working_share(run: Run) -> float:
+    """Returns the part of the time in which any rank computes a gradient or an update."""
+    assert run.trace is not None, "a run that was just simulated has its record"
+    spans = sorted((one.start_s, one.end_s) for one in run.trace.spans if one.activity in ("compute", "update"))
+    covered, reached = 0.0, 0.0
+    for start_s, end_s in spans:
+        covered += max(0.0, end_s - max(start_s, reached))
+        reached = max(reached, end_s)
+    return covered / max(one.end_s for one in run.trace.spans)
+
+
+def exposed_share(run: Run) -> float:
+    """Returns the part of the workers' time that is neither a gradient nor an update."""
+    fractions = run.summary["time_fraction"]
+    return 1.0 - float(fractions["compute"] or 0.0) - float(fractions["update"] or 0.0)
+
+
+def order_of_packing(effort: Effort) -> Predicted:
+    """Returns the smallest ratio of the step with layered messages to that with packed ones."""
+    found: dict[str, float] = {}
+    for model, method in product(("lenet", "alexnet", "googlenet"), ("sync-easgd1", "sync-easgd2")):
+        packed, layered = simulated(
+            "sc17-alexnet-gpu",
+            [
+                f"workload.model={model}",
+                "workload.dataset=null",
+                "workload.learning=none",
+                "workload.stand_in=null",
+                "workload.batch_per_worker=16",
+                f"stop.updates={effort.choose(8, 4)}",
+                "stop.samples=null",
+            ],
+            algorithms=[{"name": method, "packed": flag} for flag in (True, False)],
+        )
+        found[f"{model}, {method}"] = rate_of(packed) / rate_of(layered)
+    listed = ", ".join(f"{words} {ratio:.4f}" for words, ratio in found.items())
+    least, most = min(found.values()), max(found.values())
+    reason = (
+        f"Ratio of the step times, layered to packed: {listed}. The trees of the layers run at the same time, so "
+        "that most of their latencies overlap."
+    )
+    middle = float(np.median(list(found.values())))
+    return Predicted(value=middle, low=least, high=most, reason=reason, details=(reason,))
+
+
+def packing_one_by_one(_: Effort) -> Predicted:
+    """Returns the ratio of the messages of the layers, sent one after the other, to one message of all layers."""
+    network: ClusterNetwork = cluster_network(two_nodes())
+    pair = Group((Rank(0), Rank(1)))
+
+    def message_s(nbytes: int) -> float:
+        return network.alone("Broadcast", pair, nbytes, 0)[1]
+
+    found = {}
+    for model in ("lenet", "alexnet", "googlenet", "vgg19"):
+        layout = find_model(model).layout()
+        layered_s = sum(message_s(4 * (layer.stop - layer.start)) for layer in layout.layers)
+        found[model] = layered_s / message_s(4 * layout.size)
+    listed = ", ".join(f"{model} {ratio:.5f}" for model, ratio in found.items())
+    values = sorted(found.values())
+    return Predicted(
+        value=values[len(values) // 2], low=values[0], high=values[-1], reason=listed, details=(f"By model: {listed}.",)
+    )
+
+
+def two_nodes() -> Plan:
+    """Returns a plan of two nodes that are joined by the paper's network."""
+    microseconds, nanoseconds = map(float, re.findall(r"[\d.]+", input_named("sc17", "network").value)[:2])
+    link = f"{{latency: {microseconds} us, bandwidth: {1 / nanoseconds} GB/s}}"
+    changes = [
+        "cluster.nodes=[{device: k80, count: 2}]",
+        f"cluster.network.link={link}",
+        "workload.learning=none",
+        "workload.stand_in=null",
+    ]
+    (plan,) = load("sc17-alexnet-gpu", changes, algorithms=["sync-sgd"]).plans()
+    return plan
+
 
 HARDWARE = "one node with GPUs (K80 or M40, 4 or 8)"
-INPUTS = (
-    "gpu-model",
-    "gpu-device",
-    "gpu-workers",
-    "gpu-node",
-    "gpu-batch",
-    "gpu-host-copies",
-    "gpu-jitter",
-)
+INPUTS = ("gpu-model", "gpu-device", "gpu-workers", "gpu-node", "gpu-batch", "gpu-host-copies", "gpu-jitter")
 ORIGINAL = (*INPUTS, "gpu-packing-of-original", "gpu-overlap-of-original")
 
 
@@ -122,129 +335,98 @@ def _equal_gradients() -> tuple[str, ...]:
     return tuple(said)
 
 
-def _nothing() -> tuple[str, ...]:
-    return ()
+# --- the claims -------------------------------------------------------------------------------------------------------
 
 
-def _claim(
-    name: str,
-    section: str,
-    sentence: str,
-    published: float,
-    unit: str,
+def _predict(
     figure: Callable[[Times], float],
-    inputs: tuple[str, ...],
-    details: Callable[[], tuple[str, ...]] = _nothing,
+    details: Callable[[], tuple[str, ...]] = tuple,
     curve: Callable[[], Curve] | None = None,
-) -> Claim:
-    holds_if: Assertion = "within 25 %"
-    return Claim(
-        name=f"sc17-{name}",
-        paper=PAPER,
-        section=section,
-        sentence=sentence,
-        published=published,
-        unit=unit,
-        hardware=HARDWARE,
-        model="LeNet, MNIST",
-        batch="not found",
-        scenario=SCENARIO,
-        command=f"paceline simulate {SCENARIO} --set workload.learning=none",
-        inputs=inputs,
-        holds_if=holds_if,
-        predict=lambda effort: over_nodes(figure, effort, details, curve),
-        shares="sc17 gpu times",
-    )
+) -> Callable[[Effort], Predicted]:
+    return lambda effort: over_nodes(figure, effort, details, curve)
 
 
+_timed = partial(
+    Claim,
+    paper=PAPER,
+    hardware=HARDWARE,
+    model="LeNet, MNIST",
+    batch="not found",
+    scenario=SCENARIO,
+    command=f"paceline simulate {SCENARIO} --set workload.learning=none",
+    holds_if="within 25 %",
+    shares="sc17 gpu times",
+)
+_packed = partial(Claim, paper=PAPER, section="§5.2, packed layers", scenario="sc17-alexnet-gpu", holds_if="order")
 CLAIMS = (
-    _claim(
-        "original-communication",
-        "§5.1, breakdown",
-        "communication takes 87 % of the time of Original EASGD",
-        87.0,
-        "%",
-        lambda found: found.original_share,
-        ORIGINAL,
-        _shares_apart,
-        _share_over_rates,
+    _timed(
+        name="sc17-original-communication",
+        section="§5.1, breakdown",
+        sentence="communication takes 87 % of the time of Original EASGD",
+        published=87.0,
+        unit="%",
+        inputs=ORIGINAL,
+        predict=_predict(lambda found: found.original_share, _shares_apart, _share_over_rates),
     ),
-    _claim(
-        "sync3-communication",
-        "abstract; §6.1, breakdown",
-        "communication takes 14 % of the time of Sync EASGD3",
-        14.0,
-        "%",
-        lambda found: found.sync3_share,
-        INPUTS,
+    _timed(
+        name="sc17-sync3-communication",
+        section="abstract; §6.1, breakdown",
+        sentence="communication takes 14 % of the time of Sync EASGD3",
+        published=14.0,
+        unit="%",
+        inputs=INPUTS,
+        predict=_predict(lambda found: found.sync3_share),
     ),
-    _claim(
-        "factor-1",
-        "§6.1.1, breakdown",
-        "Sync EASGD1 is 3.7 times as fast as Original EASGD",
-        3.7,
-        "×",
-        Times.first_factor,
-        (*ORIGINAL, "gpu-turns", "gpu-steps"),
-        _equal_gradients,
+    _timed(
+        name="sc17-factor-1",
+        section="§6.1.1, breakdown",
+        sentence="Sync EASGD1 is 3.7 times as fast as Original EASGD",
+        published=3.7,
+        inputs=(*ORIGINAL, "gpu-turns", "gpu-steps"),
+        predict=_predict(Times.first_factor, _equal_gradients),
     ),
-    _claim(
-        "factor-2",
-        "§6.1.2, breakdown",
-        "Sync EASGD2 is 1.3 times as fast as Sync EASGD1",
-        1.3,
-        "×",
-        lambda found: found.step1_s / found.step2_s,
-        INPUTS,
+    _timed(
+        name="sc17-factor-2",
+        section="§6.1.2, breakdown",
+        sentence="Sync EASGD2 is 1.3 times as fast as Sync EASGD1",
+        published=1.3,
+        inputs=INPUTS,
+        predict=_predict(lambda found: found.step1_s / found.step2_s),
     ),
-    _claim(
-        "factor-3",
-        "§6.1.3, breakdown",
-        "Sync EASGD3 is 1.1 times as fast as Sync EASGD2",
-        1.1,
-        "×",
-        lambda found: found.step2_s / found.step3_s,
-        INPUTS,
+    _timed(
+        name="sc17-factor-3",
+        section="§6.1.3, breakdown",
+        sentence="Sync EASGD3 is 1.1 times as fast as Sync EASGD2",
+        published=1.1,
+        inputs=INPUTS,
+        predict=_predict(lambda found: found.step2_s / found.step3_s),
     ),
-    _claim(
-        "factors",
-        "abstract; §6.1",
-        "Sync EASGD3 is 5.3 times as fast as Original EASGD",
-        5.3,
-        "×",
-        Times.total_factor,
-        (*ORIGINAL, "gpu-turns", "gpu-steps"),
+    _timed(
+        name="sc17-factors",
+        section="abstract; §6.1",
+        sentence="Sync EASGD3 is 5.3 times as fast as Original EASGD",
+        published=5.3,
+        inputs=(*ORIGINAL, "gpu-turns", "gpu-steps"),
+        predict=_predict(Times.total_factor),
     ),
-    Claim(
+    _packed(
         name="sc17-packing",
-        paper=PAPER,
-        section="§5.2, packed layers",
         sentence="one message of all layers is faster than one message per layer: trees of a whole method",
-        published=None,
-        unit="×",
         hardware=HARDWARE,
         model="LeNet, AlexNet, GoogLeNet",
         batch="16",
-        scenario="sc17-alexnet-gpu",
         command="paceline simulate sc17-alexnet-gpu",
         inputs=("alexnet-size", "gpu-node"),
-        holds_if="order",
         predict=order_of_packing,
     ),
-    Claim(
+    _packed(
         name="sc17-packing-one-by-one",
-        paper=PAPER,
-        section="§5.2, packed layers",
         sentence="one message of all layers is faster than one message per layer: messages one after the other",
-        published=None,
-        unit="×",
         hardware="two nodes on FDR InfiniBand",
         model="LeNet, AlexNet, GoogLeNet, VGG-19",
         batch="any",
-        scenario="sc17-alexnet-gpu",
         command="paceline reproduce sc17-packing-one-by-one  # the models of sc17-alexnet-gpu",
         inputs=("alexnet-size", "network"),
-        holds_if="order",
         predict=packing_one_by_one,
     ),
 )

@@ -10,16 +10,14 @@ Rules of this file:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from functools import cache, partial
 
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
-from paceline.papers.core.claim import Claim, Curve, Effort, Predicted, over_seeds, spanning
-from paceline.papers.core.input_files import input_named, number_named
-from paceline.papers.runs.simulated_runs import rate_of, simulated
+from paceline.papers.claim import Claim, Curve, Effort, Predicted, input_named, number_named, over_seeds, spanning
+from paceline.papers.runs import rate_of, simulated
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.compute.chip_groups import partitioned
 from paceline.topologies.compute.device_model import device
@@ -201,12 +199,10 @@ def days_on_a_k20(_: Effort) -> Predicted:
 
 # --- the claims -------------------------------------------------------------------------------------------------------
 
-WEAK_SCALING = Claim(
-    name="sc17-knl-weak-scaling",
+_scaled = partial(
+    Claim,
     paper=PAPER,
     section="abstract; weak scaling",
-    sentence="weak scaling of GoogLeNet to 64 Knights Landing nodes has an efficiency of 91.5 %",
-    published=91.5,
     unit="%",
     hardware="Cori, 64 Xeon Phi 7250, Aries",
     model="GoogLeNet, ImageNet",
@@ -215,29 +211,34 @@ WEAK_SCALING = Claim(
     command="paceline simulate sc17-knl-weak",
     inputs=("knl-model", "knl-nodes", "knl-batch", "knl-jitter", "knl-mpi-cores", "knl-network"),
     holds_if="within 25 %",
-    predict=weak_scaling,
     shares="sc17 weak scaling",
 )
+_grouped = partial(
+    Claim,
+    paper=PAPER,
+    section="chip partitioning",
+    hardware="Xeon Phi 7250",
+    model="AlexNet, CIFAR-10",
+    scenario="sc17-knl-groups",
+)
 CLAIMS = (
-    WEAK_SCALING,
-    dataclasses.replace(
-        WEAK_SCALING,
+    _scaled(
+        name="sc17-knl-weak-scaling",
+        sentence="weak scaling of GoogLeNet to 64 Knights Landing nodes has an efficiency of 91.5 %",
+        published=91.5,
+        predict=weak_scaling,
+    ),
+    _scaled(
         name="sc17-knl-efficiency-lost",
         sentence="of the efficiency, 8.5 % is lost at 64 nodes",
         published=8.5,
         predict=lost_efficiency,
     ),
-    Claim(
+    _grouped(
         name="sc17-knl-groups",
-        paper=PAPER,
-        section="chip partitioning",
         sentence="four groups of one chip reach an accuracy of 0.625 after 1025 s, one group after 1605 s",
         published=1605 / 1025,
-        unit="×",
-        hardware="Xeon Phi 7250",
-        model="AlexNet, CIFAR-10",
         batch="not found",
-        scenario="sc17-knl-groups",
         command='paceline sweep sc17-knl-groups --vary "cluster.nodes[0].groups.count=1,2,4,8,16"',
         inputs=(
             "groups-model",
@@ -252,17 +253,12 @@ CLAIMS = (
         predict=four_groups,
         shares="sc17 groups",
     ),
-    Claim(
+    _grouped(
         name="sc17-knl-copies",
-        paper=PAPER,
-        section="chip partitioning",
         sentence="16 copies of the weights and the data of AlexNet and CIFAR-10 fit into 16 GB of MCDRAM",
         published=16.0,
         unit="groups",
-        hardware="Xeon Phi 7250",
-        model="AlexNet, CIFAR-10",
         batch="256",
-        scenario="sc17-knl-groups",
         command="paceline simulate sc17-knl-groups --set cluster.nodes[0].groups.count=16",
         inputs=("groups-model", "groups-data"),
         holds_if="at least",

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.papers.core.claim import Assertion, Predicted, verdict_of
+from paceline.papers.claim import Assertion, Predicted, verdict_of
 
 FIGURES = st.floats(-1e6, 1e6)
-ASSERTIONS = st.sampled_from(("within 25 %", "at least", "at most", "positive", "order", "equal"))
+ASSERTIONS = st.sampled_from(("within 25 %", "at least", "at most", "positive", "negative", "order", "equal"))
 
 
 def interval(ends: tuple[float, float]) -> Predicted:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import importlib
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,10 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the repository")
 
 
-def test_every_case_has_the_traffic_of_its_program() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks/charges.py"), "--counts", "6400", "--rounds", "1", "--json"]
-    answer = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
-    rows = {(row["kind"], row["name"]): row for row in answer["rows"]}
+def test_every_case_has_the_traffic_of_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    charges = importlib.import_module("charges")
+    rows = {(row["kind"], row["name"]): row for row in (charges.row(case, 1) for case in charges.cases(6400))}
     expected: dict[tuple[str, str], Traffic] = {
         ("update", "plain SGD"): COMBINE_IN_PLACE,
         ("update", "momentum"): 2 * SCALE + 2 * COMBINE,

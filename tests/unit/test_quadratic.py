@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -181,14 +178,6 @@ def test_a_scenario_of_it_has_a_time_to_accuracy_by_the_link() -> None:
         table = run.tables.evaluations
         np.testing.assert_allclose(table["accuracy"], 50 / (50 + table["loss"]), rtol=1e-12)
         assert run.summary["time_to_accuracy_s"] is not None
-
-
-@pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the repository")
-def test_the_command_prints_what_runs_show() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks/quadratic.py"), "q12", "--json"]
-    rows = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
-    assert [row["oracle"] for row in rows] == ["Q12 mean", "Q12 variance"]
-    assert all(row["holds"] and row["measured"] != row["expected"] for row in rows)
 
 
 def test_the_page_has_every_option_with_its_default_and_a_scenario_that_loads() -> None:

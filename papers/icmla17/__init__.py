@@ -1,1 +1,0 @@
-"""The claims of hierarchical bulk-synchronous SGD (ICMLA 2017)."""

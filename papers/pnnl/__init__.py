@@ -1,1 +1,0 @@
-"""The claims of asynchronous layer-wise gradient descent."""

@@ -1,1 +1,0 @@
-"""Runs of shipped scenarios for the claims of several papers."""

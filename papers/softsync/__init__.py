@@ -1,1 +1,0 @@
-"""The claims of staleness-aware asynchronous SGD."""
