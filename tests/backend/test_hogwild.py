@@ -12,11 +12,13 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemorySgd
 from tests.backend.jobs import Steps, run_for_real
 from tests.support import Bowl, job_of
+from tests.thorough import extra, sampled
 
 pytestmark = pytest.mark.backend
 
 ONE_NODE = [[0, 1, 2, 3]]
 BOTH = pytest.mark.parametrize("method", [HogwildSgd, HogwildEasgd])
+LOCKED = pytest.mark.parametrize("lock", [False, True])
 
 
 class Level(Bowl):
@@ -26,8 +28,8 @@ class Level(Bowl):
         return np.ones(self.size), 0.0
 
 
-@pytest.mark.parametrize("lock", [False, True])
-@pytest.mark.parametrize("pace", [Steps(), None])
+@LOCKED
+@pytest.mark.parametrize("pace", sampled([Steps(), None], [None], several=False))
 def test_the_weights_are_the_start_less_the_steps_up_to_what_is_lost(lock: bool, pace: Any) -> None:
     """Twenty steps of four processes. Bowl(14) is two lines of seven numbers, each with a probe.
 
@@ -46,8 +48,10 @@ def test_the_weights_are_the_start_less_the_steps_up_to_what_is_lost(lock: bool,
         assert sorted(row.version_applied for row in trace.updates) == list(range(20))
 
 
-@BOTH
-@pytest.mark.parametrize("lock", [False, True])
+@pytest.mark.parametrize(
+    ("method", "lock"),
+    [(HogwildSgd, False), (HogwildEasgd, True), extra((HogwildSgd, True)), extra((HogwildEasgd, False))],
+)
 def test_everybody_ends_with_what_the_memory_holds(method: type[SharedMemorySgd], lock: bool) -> None:
     job = job_of(method(lock=lock), nodes=ONE_NODE, steps=20)
     trace = run_for_real(job)

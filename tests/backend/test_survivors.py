@@ -183,7 +183,7 @@ class Dies(Bowl):
 def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: signal.Signals) -> None:
     """It dies in its own step 20; the others take hundreds more, however busy the machine is."""
     method = built(name)
-    steps = 400 if method.weights_owner == "server" or method.independent else 100
+    steps = 400 if method.weights_owner == "server" or method.independent else 60
     learner = Dies(victim=rank, at=20, how=how)
     job = job_of(method, 4, nodes=nodes_for(method), steps=steps, learner=learner)
     trace = run_for_real(job)
@@ -269,7 +269,7 @@ def test_a_loss_that_is_no_number_names_rank_step_and_layer() -> None:
     with pytest.raises(RankFailed) as caught:
         run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()), on_nonfinite="raise")
     assert str(caught.value) == said
-    trace = run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()))
+    trace = run_for_real(job_of(METHODS["async-sgd"](), 2, steps=10, learner=Explodes()))
     assert trace.stop_reason == "samples"
     assert said in trace.files["logs/rank1.log"].decode()
 
