@@ -63,8 +63,13 @@ def test_what_a_package_defers_is_there(package: str) -> None:
 
 
 def test_importing_does_not_import_torch() -> None:
-    """One folder after the other, in one process; the first that imports torch is named."""
+    """One folder after the other, in one process; the first that imports torch is named. Then workloads without it."""
     code = ["import sys"]
     for folder in FOLDERS:
         code += [f"from paceline.{folder} import *", f"'torch' in sys.modules and sys.exit('{folder} imports torch')"]
+    code += [
+        "problems('digits-mlp', dataset='digits', learning='train')",
+        "build('quadratic', learning='quadratic', seed=1), build('lenet', learning='none', seed=1)",
+        "assert not {'torch', 'sklearn'} & set(sys.modules)",
+    ]
     in_a_process("\n".join(code))

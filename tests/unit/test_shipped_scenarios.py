@@ -42,7 +42,7 @@ WIDE_AREA = {
     "two-datacentres": ["stop.samples=32768"],
     "home-gpus": ["stop.samples=32768"],
 }
-"""scenarios of sites that are far apart: at least one round of every method"""
+"""scenarios of sites that are far apart: at least one round of every method; wan-diloco has all methods of home-gpus"""
 EXTRAPOLATED = [
     "seeds=1",
     "stop.samples=2560",
@@ -85,7 +85,7 @@ def test_every_method_of_a_shipped_scenario_runs(name: str) -> None:
     assert min(rate, key=rate.__getitem__) == "easgd"
 
 
-@pytest.mark.parametrize("name", WIDE_AREA)
+@pytest.mark.parametrize("name", sampled(WIDE_AREA, lambda name: name != "home-gpus"))
 def test_rare_averages_are_faster_over_slow_lines_and_send_less(name: str) -> None:
     """Each method runs; diloco sends a vector of weights per period instead of one per step."""
     scenario = paceline.load(name, WIDE_AREA[name])

@@ -2,8 +2,6 @@
 
 import math
 import multiprocessing
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -255,15 +253,3 @@ def test_a_right_workload_has_no_problems() -> None:
 def test_a_step_larger_than_an_epoch_is_an_input_error() -> None:
     with pytest.raises(InputError, match="4 x 500 = 2000 samples a step, but 1437 an epoch; give 359 at most"):
         learner("digits").load(step(0, workers=4, count=500))
-
-
-def test_torch_is_imported_by_trained_models_only() -> None:
-    code = (
-        "import sys; from paceline.workloads import build, problems\n"
-        "problems('digits-mlp', dataset='digits', learning='train')\n"
-        "build('quadratic', learning='quadratic', seed=1); build('lenet', learning='none', seed=1)\n"
-        "assert 'torch' not in sys.modules and 'sklearn' not in sys.modules\n"
-        "build('digits-mlp', seed=1)\n"
-        "assert 'torch' in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
