@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import PacelineError
@@ -250,11 +251,14 @@ class _BoundedSimulation(Simulation):
 
     most: int
 
-    def _perform(self, task: Any, op: Op[Any]) -> Any:
+    def _table(self) -> dict[type[Op[Any]], Callable[[Any, Any], Any]]:
+        return {kind: partial(self._counted, meaning) for kind, meaning in super()._table().items()}
+
+    def _counted(self, meaning: Callable[[Any, Any], Any], task: Any, op: Op[Any]) -> Any:
         MADE[0] += 1
         if self._operations > self.most:
             raise DoesNotEnd(f"the run has not ended after {self.most:,} operations; {task.standing()}")
-        return super()._perform(task, op)
+        return meaning(task, op)
 
 
 def simulated(case: Case, observe: Callable[[Simulation], object]) -> Outcome:

@@ -282,22 +282,6 @@ class WrongProgramsContract(Contract):
             interpreter(job_of(Broken(), 1, steps=1))
 
     @pytest.mark.parametrize(
-        ("case", "words"),
-        [
-            (StartsNothing(), "starts 'a word'; only an operation or a program can be started"),
-            (WaitsForTooMany(), "waits for 2 of 1 handles; ask for 0 to 1"),
-            (WaitsForWhatItCancelled(), "cancelled"),
-            (UnlocksWhatItDoesNotHold(), "unlocks cell 'c'"),
-        ],
-        ids=lambda case: type(case).__name__ if isinstance(case, ContractProgram) else "",
-    )
-    def test_nonsense_is_a_program_error_that_names_rank_line_and_step(
-        self, interpreter: Interpreter, case: ContractProgram, words: str
-    ) -> None:
-        with pytest.raises(ProgramError, match=rf"rank 0 \(worker\).* at {HERE}, step 0: .*{words}"):
-            interpreter(job_of(case, 1, steps=1))
-
-    @pytest.mark.parametrize(
         ("case", "sentence"), MISTAKES, ids=lambda one: type(one).__name__ * isinstance(one, ContractProgram)
     )
     def test_each_mistake_is_told_in_the_same_sentence_everywhere(

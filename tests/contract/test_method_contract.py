@@ -10,7 +10,8 @@ from paceline.testing import GuaranteeViolated, MethodContract
 from tests.support import built
 from tests.thorough import FAMILIES, SIMILAR, cases, sampled
 
-EFFORT = Effort(schedules=cases(15, 300), workers=3, steps=4)
+FEW = Effort(schedules=20, shrink_runs=50)
+EFFORT = Effort(schedules=cases(10, 400), workers=3, steps=4)
 
 
 @pytest.mark.parametrize("name", sampled(METHODS, lambda name: name in FAMILIES and name not in SIMILAR))
@@ -31,7 +32,7 @@ def test_a_built_in_method_passes(name: str) -> None:
 def test_a_method_with_a_bug_fails() -> None:
     from tests.planted_bugs.servers import CountsTwice
 
-    contract = type("TestCountsTwice", (MethodContract,), {"method": CountsTwice(), "effort": Effort(schedules=60)})()
+    contract = type("TestCountsTwice", (MethodContract,), {"method": CountsTwice(), "effort": FEW})()
     checked = contract.explored()
     contract.test_it_keeps(checked, "no-deadlock")
     with pytest.raises(GuaranteeViolated, match=r"k-async-counts-twice violates distinct-workers: update \d+ has"):

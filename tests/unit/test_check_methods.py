@@ -38,17 +38,20 @@ from paceline.checking.cases.purity import dependence_on_shared_state
 from paceline.checking.cases.random_cases import RandomCases
 from paceline.checking.cases.worst_values import OBJECTIVES, Measured, Search
 from paceline.checking.check_guarantees import broken
+from paceline.checking.limits import DoesNotEnd
 from paceline.records.trace import Trace
 from tests.faulty_methods import FAULTS, Changing, Deadlocked, Early, Endless, Failing, Faultless, Timed
 from tests.thorough import FAMILIES, cases, sampled
 
-FEW = Effort(schedules=cases(25, 40), shrink_runs=cases(500, 4000))
+FEW = Effort(schedules=cases(20, 40), shrink_runs=cases(150, 4000))
+SHORT = Effort(schedules=3, workers=2, steps=2, shrink_runs=20)
+"""for runs that are ended by their number of moves"""
 
 
 @cache
 def searched(kind: type[Faultless]) -> Checked:
     """The result of a search in a method, which several tests examine."""
-    return check_method(kind(), FEW)
+    return check_method(kind(), SHORT if kind is Endless else FEW)
 
 
 @pytest.mark.parametrize(("kind", "guarantee"), FAULTS.items(), ids=lambda value: getattr(value, "__name__", value))
@@ -117,6 +120,12 @@ def test_the_same_seed_draws_the_same_cases() -> None:
     assert {name: (case, value) for name, (value, case) in one.extremes.items()} == {
         name: (case, value) for name, (value, case) in other.extremes.items()
     }
+
+
+def test_a_simulated_run_ends_after_a_number_of_operations() -> None:
+    """It does not take the processor for seconds, as a program that requests no operation does."""
+    outcome = performed(Case(method=Endless(), nodes=(1, 1), steps=2, times=Times(compute_s=(1.0,))))
+    assert isinstance(outcome.error, DoesNotEnd)
 
 
 def test_shrinking_keeps_the_guarantee_and_simplifies_the_times() -> None:
@@ -283,10 +292,10 @@ def test_deaths_in_all_orders() -> None:
 
 def test_a_method_is_compared_with_the_one_that_is_named() -> None:
     """Averaging after every step is synchronous SGD, and after every second step it is not."""
-    effort = Effort(schedules=25, shrink_runs=100, same_as=METHODS["sync-sgd"]())
+    effort = Effort(schedules=15, workers=3, steps=4, shrink_runs=50, same_as=METHODS["sync-sgd"]())
     equal, unequal = (check_method(KAvg(k=k), effort).verdicts["same-as"] for k in (1, 2))
     assert (equal.verdict, unequal.verdict) == ("holds", "violated")
-    assert equal.schedules > 10
+    assert equal.schedules > 5
     assert unequal.violation is not None
     assert "from those of sync-sgd" in unequal.violation.words
     assert from_json(to_json(unequal.violation.case)) == unequal.violation.case
