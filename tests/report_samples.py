@@ -18,9 +18,16 @@ from paceline.checking.counterexamples import load_counterexample, save
 from paceline.checking.counterexamples.files import Counterexample
 from paceline.records import Run
 from paceline.records.tables import frame
+from paceline.reports.blocks import Answer
+from paceline.reports.check_answer import Told, answer_of_check
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.ranking import Aim
+from paceline.reports.comparison_answer import answer_of_comparison
+from paceline.reports.planning.plan_blocks import answer_of_plan
+from paceline.reports.provenance import with_provenance
+from paceline.reports.run_answer import answer_of_runs
 from paceline.reports.sweeps.sweep import SweepEntry, SweepResult
+from paceline.reports.sweeps.sweep_answer import sweep_answer
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
@@ -115,6 +122,18 @@ def counterexample(folder: Path) -> Counterexample:
     """Stores the violation in a file."""
     save(violation(), folder / "never-receives.json")
     return load_counterexample(folder / "never-receives.json")
+
+
+def every_answer(folder: Path) -> dict[str, Answer]:
+    """The answer of each kind of report; files that one needs are in the folder."""
+    scenario = dict(simulated_runs()[0].scenario)
+    return {
+        "runs": answer_of_runs(simulated_runs()),
+        "comparison": answer_of_comparison(comparison()),
+        "sweep": with_provenance(sweep_answer(sweep_table()), scenario),
+        "plan": with_provenance(answer_of_plan(plan_answer(), "quickstart", PLAN_TRIALS), scenario),
+        "check": answer_of_check([], [Told.of(counterexample(folder))]),
+    }
 
 
 def large_run(ranks: int, steps: int, template: Run) -> Run:

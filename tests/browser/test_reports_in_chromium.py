@@ -11,21 +11,8 @@ from typing import Any
 
 import pytest
 
-from paceline.reports.check_answer import Told, answer_of_check
-from paceline.reports.comparison_answer import answer_of_comparison
 from paceline.reports.html import write_report
-from paceline.reports.planning.plan_blocks import answer_of_plan
-from paceline.reports.provenance import with_provenance
-from paceline.reports.run_answer import answer_of_runs
-from paceline.reports.sweeps.sweep_answer import sweep_answer
-from tests.report_samples import (
-    PLAN_TRIALS,
-    comparison,
-    counterexample,
-    plan_answer,
-    simulated_runs,
-    sweep_table,
-)
+from tests.report_samples import every_answer
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="Selenium is not installed: pip install selenium")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -40,15 +27,7 @@ WIDE, PHONE = (1200, 900), (360, 740)
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
-    scenario = dict(simulated_runs()[0].scenario)
-    reports = (
-        answer_of_runs(simulated_runs()),
-        answer_of_comparison(comparison()),
-        with_provenance(sweep_answer(sweep_table()), scenario),
-        with_provenance(answer_of_plan(plan_answer(), "quickstart", PLAN_TRIALS), scenario),
-        answer_of_check([], [Told.of(counterexample(folder))]),
-    )
-    return {kind: write_report(made, folder / f"{kind}.html") for kind, made in zip(KINDS, reports, strict=True)}
+    return {kind: write_report(answer, folder / f"{kind}.html") for kind, answer in every_answer(folder).items()}
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def shortened(words: list[str], stop: str) -> list[str]:
         case "sweep":
             return [*words, "--set", stop, "--jobs", "1"]
         case "check":
-            return [*words[: words.index("--seconds")], "--seconds", "0.5"]
+            return [*words[: words.index("--seconds")], "--schedules", "20"]
         case _:
             return words
 

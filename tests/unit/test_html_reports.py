@@ -25,12 +25,10 @@ from paceline.records.trace import Activity
 from paceline.reports.blocks import Answer, Block, Chart, Claim, Table, Timeline
 from paceline.reports.check_answer import Told, answer_of_check, scoped
 from paceline.reports.comparison.conclusion import conclusion
-from paceline.reports.comparison_answer import answer_of_comparison
 from paceline.reports.html import render, write_report
 from paceline.reports.html.plotly_charts import plotly_of
 from paceline.reports.palette import ACTIVITIES, WORDS, dark_colours
 from paceline.reports.planning.plan_blocks import answer_of_plan
-from paceline.reports.provenance import with_provenance
 from paceline.reports.run_answer import answer_of_runs
 from paceline.reports.run_charts import curves, rates, shares_of_runs, shares_plot
 from paceline.reports.stored_answers import stored_answer
@@ -44,6 +42,7 @@ from tests.report_samples import (
     as_measured,
     comparison,
     counterexample,
+    every_answer,
     large_run,
     plan_answer,
     simulated_runs,
@@ -69,14 +68,7 @@ def words(answer: Answer) -> str:
 
 @pytest.fixture(scope="module")
 def each_kind(tmp_path_factory: pytest.TempPathFactory) -> list[Answer]:
-    folder = tmp_path_factory.mktemp("check")
-    return [
-        answer_of_runs(simulated_runs()),
-        answer_of_comparison(comparison()),
-        with_provenance(sweep_answer(sweep_table()), dict(simulated_runs()[0].scenario)),
-        with_provenance(answer_of_plan(plan_answer(), "quickstart", PLAN_TRIALS), dict(simulated_runs()[0].scenario)),
-        answer_of_check([], [Told.of(counterexample(folder))]),
-    ]
+    return list(every_answer(tmp_path_factory.mktemp("check")).values())
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
