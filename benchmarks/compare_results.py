@@ -21,8 +21,8 @@ from math import copysign, inf, isfinite, log
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Column, Table
+from common.harness import Answer, run_command, table
+from paceline.algorithms.core.errors import InputError
 
 BUSY = 0.1
 """share of other programs from which the comparison says that the machine was busy"""
@@ -112,36 +112,32 @@ def cautions(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
         for key in keys:
             yield f"{part}: {key} was {before[part][key]}, now {after[part].get(key, 'missing')}"
     for when, document in (("before", before), ("after", after)):
-        busy = [name for name, one in document["results"].items() if one.get("other_load", 0.0) > BUSY]
+        busy = [name for name, outcome in document["results"].items() if outcome.get("other_load", 0.0) > BUSY]
         if busy:
             yield f"{when}: other programs used more than {BUSY:.0%} of the processor time during {', '.join(busy)}"
-        for name, one in document["results"].items():
-            if (reason := one.get("failed") or one.get("skipped")) is not None:
+        for name, outcome in document["results"].items():
+            if (reason := outcome.get("failed") or outcome.get("skipped")) is not None:
                 yield f"{when}: {name} has no figures: {reason.splitlines()[0]}"
 
 
-def main() -> None:
-    options = _options()
+def body(options: argparse.Namespace) -> Answer:
     before, after = (_read(path) for path in (options.before, options.after))
-    console = Console()
-    for line in cautions(before, after):
-        console.print(line, highlight=False, markup=False)
     changes, gone, added = compared(before, after)
-    chosen = [one for one in changes if options.only is None or one.name.startswith(f"{options.only}:")]
-    shown = chosen if options.all else [one for one in chosen if one.size >= log(options.factor)]
-    table = Table("figure", *(Column(name, justify="right") for name in ("before", "after", "after / before")))
-    for one in shown:
-        table.add_row(one.name, f"{one.before:.5g}", f"{one.after:.5g}", f"{one.ratio:.3g}")
-    if shown:
-        console.print(table)
-    console.print(f"{len(shown)} of {len(chosen)} figures are shown" + ("." if options.all else _rule(options.factor)))
+    chosen = [change for change in changes if options.only is None or change.name.startswith(f"{options.only}:")]
+    rows = [
+        {"figure": change.name, "before": change.before, "after": change.after, "ratio": change.ratio}
+        for change in chosen
+        if options.all or change.size >= log(options.factor)
+    ]
+    cells = {"figure": "figure", "before": "before:.5g", "after": "after:.5g", "after / before": "ratio:.3g"}
+    rule = "" if options.all else f": those that changed by a factor of {options.factor:g} or more"
+    shown = [*cautions(before, after), *([table("", rows, cells)] if rows else [])]
+    shown.append(f"{len(rows)} of {len(chosen)} figures are shown{rule}.")
     for title, names in (("only before", gone), ("only after", added)):
         if names:
-            console.print(f"{title}: {len(names)} figures, such as {', '.join(names[:3])}", markup=False)
-
-
-def _rule(factor: float) -> str:
-    return f": those that changed by a factor of {factor:g} or more."
+            shown.append(f"{title}: {len(names)} figures, such as {', '.join(names[:3])}")
+    finite = [row for row in rows if isfinite(row["ratio"])]
+    return Answer({"changes": finite, "only_before": gone, "only_after": added}, shown)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -152,18 +148,7 @@ def _read(path: Path) -> dict[str, Any]:
         reason = "it has no keys machine, versions and results"
     except (OSError, ValueError, AttributeError) as error:
         reason = str(error)
-    print(f"{path}: no file of benchmarks/run_all.py: {reason}", file=sys.stderr)
-    sys.exit(2)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", type=Path, help="the older file")
-    parser.add_argument("after", type=Path, help="the newer file")
-    parser.add_argument("--factor", type=_factor, default=1.2, help="smallest change that is shown (default: 1.2)")
-    parser.add_argument("--only", metavar="NAME", help="only the figures of this benchmark")
-    parser.add_argument("--all", action="store_true", help="also figures that did not change")
-    return parser.parse_args()
+    raise InputError(f"{path}: no file of benchmarks/run_all.py: {reason}")
 
 
 def _factor(text: str) -> float:
@@ -173,5 +158,13 @@ def _factor(text: str) -> float:
     return value
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", type=Path, help="the older file")
+    parser.add_argument("after", type=Path, help="the newer file")
+    parser.add_argument("--factor", type=_factor, default=1.2, help="smallest change that is shown (default: 1.2)")
+    parser.add_argument("--only", metavar="NAME", help="only the figures of this benchmark")
+    parser.add_argument("--all", action="store_true", help="also figures that did not change")
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(__doc__, body, add_options))

@@ -82,7 +82,7 @@ def read_case(path: Path) -> tuple[str, Platform, list[float]]:
 def largest_difference(found_s: list[float], expected_s: list[float]) -> float:
     """Returns the largest relative difference of finish times."""
     pairs = zip(found_s, expected_s, strict=True)
-    return max((abs(found - due) / abs(due) if due else abs(found) for found, due in pairs), default=0.0)
+    return max((abs(end_s - due) / abs(due) if due else abs(end_s) for end_s, due in pairs), default=0.0)
 
 
 def cases_of(folder: Path) -> Answer:
@@ -148,7 +148,7 @@ def measure(name: str) -> dict[str, Any]:
     if find_spec("simgrid") is None:
         return row
     links = {name: pipe.bytes_per_s for name, pipe in pipes.items()}
-    theirs = alone(by_simgrid, links, [(one.start_s, one.nbytes, one.route) for one in transfers])
+    theirs = alone(by_simgrid, links, [(transfer.start_s, transfer.nbytes, transfer.route) for transfer in transfers])
     return {
         **row,
         "simgrid_s": theirs["wall_s"],

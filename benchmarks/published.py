@@ -58,15 +58,15 @@ def percent(error: float | None) -> float | None:
     return None if error is None else round(100 * error, 4)
 
 
-def as_json(found: Section) -> dict[str, Any]:
+def as_json(table_section: Section) -> dict[str, Any]:
     """Returns a section as plain values, with errors in per cent."""
     return {
         "overall": {
-            "mape_catalogue": percent(found.mean("catalogue")),
-            "mape_tested": percent(found.mean("tested")),
-            "mape_halves_swapped": percent(found.mean("swapped")),
-            "rows": sum(len(system.cases) for system in found.systems),
-            "rows_not_predicted": len(found.skipped),
+            "mape_catalogue": percent(table_section.mean("catalogue")),
+            "mape_tested": percent(table_section.mean("tested")),
+            "mape_halves_swapped": percent(table_section.mean("swapped")),
+            "rows": sum(len(system.cases) for system in table_section.systems),
+            "rows_not_predicted": len(table_section.skipped),
         },
         "systems": [
             {
@@ -78,29 +78,29 @@ def as_json(found: Section) -> dict[str, Any]:
                 "factors": system.factors and {"latency": system.factors[0], "bandwidth": system.factors[1]},
                 "misses": list(system.misses),
             }
-            for system in found.systems
+            for system in table_section.systems
         ],
-        "not_predicted": _skipped(found.skipped),
+        "not_predicted": _skipped(table_section.skipped),
     }
 
 
 def _skipped(skipped: tuple[Skipped, ...] | list[Skipped]) -> list[dict[str, Any]]:
-    return [{"line": one.row, "system": one.system, "reason": one.reason} for one in skipped]
+    return [{"line": left.row, "system": left.system, "reason": left.reason} for left in skipped]
 
 
 def scaling_json(jobs: list[tuple[Job, float]], skipped: list[Skipped]) -> dict[str, Any]:
     """Returns the error over all scaling rows, in per cent, and the rows with large errors."""
     misses = [
         f"{job.row.get('device')}, {job.model.name}, {job.devices} x {job.batch:g}, {job.precision}, "
-        f"{job.row.get('data') or 'data not given'}: predicted {found:.0f}, measured {job.images_per_s:.0f} images/s "
-        f"({found / job.images_per_s - 1:+.0%}) as {method_of(job)}"
-        for job, found in jobs
-        if abs(found - job.images_per_s) > MISS * job.images_per_s
+        f"{job.row.get('data') or 'data not given'}: predicted {predicted:.0f}, measured {job.images_per_s:.0f} "
+        f"images/s ({predicted / job.images_per_s - 1:+.0%}) as {method_of(job)}"
+        for job, predicted in jobs
+        if abs(predicted - job.images_per_s) > MISS * job.images_per_s
     ]
-    error = mean_error([found for _, found in jobs], [job.images_per_s for job, _ in jobs])
+    error = mean_error([predicted for _, predicted in jobs], [job.images_per_s for job, _ in jobs])
     methods: dict[str, list[tuple[float, float]]] = {}
-    for job, found in jobs:
-        methods.setdefault(method_of(job), []).append((found, job.images_per_s))
+    for job, predicted in jobs:
+        methods.setdefault(method_of(job), []).append((predicted, job.images_per_s))
     return {
         "mape": percent(error),
         "rows": len(jobs),
@@ -117,12 +117,15 @@ def left_out_json(throughput: list[Row]) -> dict[str, float | None]:
     """Returns the mean error over systems, in per cent, with every row's model or family left out of the fit."""
     kinds: tuple[LeftOut, ...] = ("model", "family")
     sections = {kind: section(throughput, partial(throughput_case, left_out=kind), "device") for kind in kinds}
-    return {f"mape_{kind}_left_out": percent(found.mean("catalogue")) for kind, found in sections.items()}
+    return {
+        f"mape_{kind}_left_out": percent(section_without.mean("catalogue"))
+        for kind, section_without in sections.items()
+    }
 
 
-def coverage(found: Section) -> dict[str, Any]:
+def coverage(table_section: Section) -> dict[str, Any]:
     """Returns the share of the rows measured within the intervals of their predictions, in per cent."""
-    inside = [case.inside for system in found.systems for case in system.cases if case.inside is not None]
+    inside = [case.inside for system in table_section.systems for case in system.cases if case.inside is not None]
     return {"inside": percent(sum(inside) / len(inside)) if inside else None, "rows": len(inside)}
 
 
@@ -137,16 +140,18 @@ UTILISED = {
 }  # fmt: skip
 
 
-def shown_section(title: str, found: dict[str, Any]) -> list[Any]:
+def shown_section(title: str, figures: dict[str, Any]) -> list[Any]:
     """Returns a section as a table, and its rows with large errors."""
-    overall, systems = found["overall"], found["systems"]
+    overall, systems = figures["overall"], figures["systems"]
     means = (
         f"mean over systems: catalogue {overall['mape_catalogue']} %, tested {overall['mape_tested']} %, "
         f"halves swapped {overall['mape_halves_swapped']} %; "
         f"{overall['rows']} rows predicted, {overall['rows_not_predicted']} not\n"
     )
     misses = [f"  {system['system']}: {miss}" for system in systems for miss in system["misses"]]
-    left = [f"  line {row['line']}, {row['system']}: not predicted: {row['reason']}" for row in found["not_predicted"]]
+    left = [
+        f"  line {row['line']}, {row['system']}: not predicted: {row['reason']}" for row in figures["not_predicted"]
+    ]
     return [table(title, [row | (row["factors"] or {}) for row in systems], CELLS), means, *misses, *left]
 
 
@@ -162,7 +167,10 @@ def timings(options: argparse.Namespace) -> Answer:
         shown.append(f"mean over systems, {name.removeprefix('mape_').replace('_', ' ')}: {error} %")
     shown.append(f"measured within the interval of 80 %: {within['inside']} % of {within['rows']} rows")
     shown.append(f"\none device to several: {more['mape']} % over {more['rows']} rows")
-    shown += [f"  as {name}: {one['mape']} % over {one['rows']} rows" for name, one in more["methods"].items()]
+    shown += [
+        f"  as {name}: {of_method['mape']} % over {of_method['rows']} rows"
+        for name, of_method in more["methods"].items()
+    ]
     shown += [f"  {miss}" for miss in more["misses"]]
     return Answer({"collectives": collectives, "throughput": trained}, shown)
 

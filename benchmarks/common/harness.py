@@ -97,7 +97,7 @@ def run_command(
         for part in answer.shown:
             if given.markdown and isinstance(part, Table):
                 part.box, part.title = box.MARKDOWN, None
-            console.print(part, highlight=False)
+            console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
         console.print(f"{CORES} cores; other programs took {other.share:.0%} of them.", highlight=False)
     return 0 if answer.right else 1
 

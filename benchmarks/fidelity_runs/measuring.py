@@ -144,15 +144,15 @@ class Study:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         done = {(row["configuration"], row["seeds"]) for row in finished(self.path)}
-        left = [one for one in wanted if (one.name, self.seeds) not in done]
-        settings = dict.fromkeys(one.setting for one in wanted)
+        left = [configuration for configuration in wanted if (configuration.name, self.seeds) not in done]
+        settings = dict.fromkeys(configuration.setting for configuration in wanted)
         place, failures = here(), []
         for batch in together(left):
             names = batch[0].name if len(batch) == 1 else f"{batch[0].setting.name}: {len(batch)} methods"
             self.say(f"{left.index(batch[0]) + 1} of {len(left)}: {names}")
             cell = batch[0].setting.cell
             try:
-                calibration = self.calibration(cell, tuple(one for one in settings if one.cell == cell))
+                calibration = self.calibration(cell, tuple(setting for setting in settings if setting.cell == cell))
                 for row in self.rows(batch, calibration, cores):
                     append(self.path, {**row, **place})
             except PacelineError as error:
@@ -163,14 +163,14 @@ class Study:
     def rows(self, batch: Sequence[Configuration], calibration: Calibration, cores: int) -> Iterator[Row]:
         """Predicts and measures configurations of one setting, and yields their rows."""
         setting = batch[0].setting
-        scenario = setting.scenario(tuple(one.method for one in batch), seeds=self.seeds)
+        scenario = setting.scenario(tuple(configuration.method for configuration in batch), seeds=self.seeds)
         comparison = self.compare(scenario, calibration.costs, self.folder / "runs")
-        for one, line in zip(batch, comparison.lines, strict=True):
+        for configuration, line in zip(batch, comparison.lines, strict=True):
             yield {
-                "configuration": one.name,
+                "configuration": configuration.name,
                 "group": setting.group(cores),
                 "setting": setting.name,
-                "method": one.method,
+                "method": configuration.method,
                 "model": setting.model,
                 "workers": setting.workers,
                 "batch": setting.batch,
@@ -188,10 +188,10 @@ def together(left: Sequence[Configuration]) -> list[list[Configuration]]:
     """
 
     def key(numbered: tuple[int, Configuration]) -> Any:
-        number_of_one, one = numbered
-        return one.setting.name if one.setting.order else number_of_one
+        place, configuration = numbered
+        return configuration.setting.name if configuration.setting.order else place
 
-    return [[one for _, one in group] for _, group in groupby(enumerate(left), key)]
+    return [[configuration for _, configuration in group] for _, group in groupby(enumerate(left), key)]
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

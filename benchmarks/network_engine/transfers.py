@@ -47,13 +47,15 @@ def transfer_all(
     """
     check(pipes, transfers)
     number = {name: at for at, name in enumerate(name for name in pipes if not pipes[name].per_flow)}
-    finish_s = np.array([float(one.start_s) + sum(pipes[name].latency_s for name in one.route) for one in transfers])
-    under_way = [at for at, one in enumerate(transfers) if one.nbytes > 0 and one.route]
+    finish_s = np.array(
+        [float(transfer.start_s) + sum(pipes[name].latency_s for name in transfer.route) for transfer in transfers]
+    )
+    under_way = [at for at, transfer in enumerate(transfers) if transfer.nbytes > 0 and transfer.route]
     under_way.sort(key=finish_s.__getitem__)
     capacity, routes = [pipes[name].bytes_per_s for name in number], []
-    for one in (transfers[at] for at in under_way):
-        routes.append([number[name] for name in one.route if name in number])
-        if limits := [pipes[name].bytes_per_s for name in one.route if pipes[name].per_flow]:
+    for transfer in (transfers[at] for at in under_way):
+        routes.append([number[name] for name in transfer.route if name in number])
+        if limits := [pipes[name].bytes_per_s for name in transfer.route if pipes[name].per_flow]:
             routes[-1].append(len(capacity))
             capacity.append(min(limits))
     nbytes = np.array([float(transfers[at].nbytes) for at in under_way])
@@ -70,10 +72,12 @@ def check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:
         for name, pipe in pipes.items()
         if not (0.0 < pipe.bytes_per_s < np.inf and 0.0 <= pipe.latency_s < np.inf)
     ]
-    for number, one in enumerate(transfers):
-        if not (0.0 <= one.start_s < np.inf and 0.0 <= one.nbytes < np.inf):
-            wrong.append(f"transfer {number}: found {one.nbytes} bytes at {one.start_s} s, expected 0 or more of each")
-        if missing := [name for name in one.route if name not in pipes]:
+    for number, transfer in enumerate(transfers):
+        if not (0.0 <= transfer.start_s < np.inf and 0.0 <= transfer.nbytes < np.inf):
+            wrong.append(
+                f"transfer {number}: found {transfer.nbytes} bytes at {transfer.start_s} s, expected 0 or more of each"
+            )
+        if missing := [name for name in transfer.route if name not in pipes]:
             wrong.append(f"transfer {number}: found unknown pipes in its route: {', '.join(missing)}")
     if wrong:
         raise InputError("\n".join(wrong))

@@ -108,8 +108,8 @@ def fitted(ways: Ways, measured_s: Sequence[float]) -> tuple[float, float]:
         return float(np.mean(errors) + PULL * np.sum(np.square(logs)))
 
     start = optimize.brute(loss, ((-2.0, 2.5), (-2.0, 1.5)), Ns=41, finish=None)
-    found = optimize.minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-9})
-    return math.exp(found.x[0]), math.exp(found.x[1])
+    minimum = optimize.minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-9})
+    return math.exp(minimum.x[0]), math.exp(minimum.x[1])
 
 
 # --- systems ----------------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def section(rows: Iterable[Row], make: Callable[[Row], Case], column: str) -> Se
             cases.setdefault(case.system, []).append(case)
         except PacelineError as error:
             skipped.append(Skipped(_name(row, column), place, str(error)))
-    return Section(tuple(_system(name, found) for name, found in cases.items()), tuple(skipped))
+    return Section(tuple(_system(name, own) for name, own in cases.items()), tuple(skipped))
 
 
 def _error(cases: Sequence[Case], factors: tuple[float, float]) -> float | None:
@@ -283,12 +283,12 @@ def _misses(shown: Sequence[Case], cases: Sequence[Case], factors: tuple[float, 
     """Returns the rows with errors above `MISS`, with hints on the cause."""
     lines = []
     for case in shown:
-        found = predicted_s([case.ways[:1] if factors == CATALOGUE else case.ways], factors)[0]
-        if abs(found - case.measured_s) > MISS * case.measured_s:
+        predicted = predicted_s([case.ways[:1] if factors == CATALOGUE else case.ways], factors)[0]
+        if abs(predicted - case.measured_s) > MISS * case.measured_s:
             why = case.remarks or _why(case, cases, factors)
             lines.append(
-                f"{case.label}: predicted {found * 1e3:.4g} ms, measured {case.measured_s * 1e3:.4g} ms "
-                f"({found / case.measured_s - 1:+.0%}): {why}"
+                f"{case.label}: predicted {predicted * 1e3:.4g} ms, measured {case.measured_s * 1e3:.4g} ms "
+                f"({predicted / case.measured_s - 1:+.0%}): {why}"
             )
     return tuple(lines)
 
@@ -309,15 +309,15 @@ def _why(case: Case, cases: Sequence[Case], factors: tuple[float, float]) -> str
 def scaling(rows: Sequence[Row]) -> tuple[list[tuple[Job, float]], list[Skipped]]:
     """Returns jobs on several devices with predicted images per second, if the same job on one device was published."""
     alone: dict[tuple[str, ...], Row] = {same_job(row): row for row in rows if _devices(row) == 1}
-    found, skipped = [], []
+    jobs, skipped = [], []
     for place, row in enumerate(rows, start=2):
         if _devices(row) > 1 and same_job(row) in alone:
             try:
                 job = job_of(row)
-                found.append((job, scaled_images_per_s(job, job_of(alone[same_job(row)]))))
+                jobs.append((job, scaled_images_per_s(job, job_of(alone[same_job(row)]))))
             except PacelineError as error:
                 skipped.append(Skipped(_name(row, "device"), place, str(error)))
-    return found, skipped
+    return jobs, skipped
 
 
 def _devices(row: Mapping[str, str]) -> float:

@@ -125,19 +125,19 @@ def costs(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
     """Returns the ways in which the machine's library may run a collective, its choice first."""
     group = Group(tuple(map(Rank, range(machine.cluster.workers))))
     named = {pattern for name in machine.algorithms for pattern in PATTERNS.get(name, ())}
-    found = []
+    ways = []
     for version in [machine.version] if machine.version else VERSIONS.get(machine.library, (LATEST,)):
         network = _machine_network(machine, version)
         offers = list(network.tuner.offers(KINDS[kind], group, nbytes))
-        kept = [one for one in offers if one.algorithm in named]
+        kept = [offer for offer in offers if offer.algorithm in named]
         if named and not kept and kind == "allreduce" and machine.library != "nccl":  # another one than by the table
             network = _machine_network(machine, version, min(named))
             kept = list(network.tuner.offers("AllReduce", group, nbytes))
         tuner, copies = network.tuner, _copies(network.fabric, machine, nbytes)
-        chosen = min(kept or offers, key=lambda one: tuner.predicted_s(one.plan))
-        for one in kept or offers:
-            found.append((one is not chosen, _cost(one.label, one.plan, network.fabric, copies)))
-    return tuple(cost for _, cost in sorted(found, key=lambda pair: (pair[0], pair[1].seconds())))
+        chosen = min(kept or offers, key=lambda offer: tuner.predicted_s(offer.plan))
+        for offer in kept or offers:
+            ways.append((offer is not chosen, _cost(offer.label, offer.plan, network.fabric, copies)))
+    return tuple(cost for _, cost in sorted(ways, key=lambda pair: (pair[0], pair[1].seconds())))
 
 
 @cache
@@ -247,8 +247,8 @@ def model_of(row: Row) -> tuple[ModelInfo, float]:
         return MODELS[table], 1.0
     flops = number(row, "train_gflop_per_image") * 1e9
     like = MODELS[next((name for words, name in RELATIVES if words in plain), "resnet50")]
-    found = dataclasses.replace(like, name=plain or "unnamed")
-    return found, flops / like.training_flops
+    relative = dataclasses.replace(like, name=plain or "unnamed")
+    return relative, flops / like.training_flops
 
 
 def spec_of(row: Row, precision: str) -> Spec:
@@ -263,7 +263,7 @@ def spec_of(row: Row, precision: str) -> Spec:
     like = min(SPECS.values(), key=lambda spec: abs(spec.peak(precision) - peak))
     scale = peak / like.peak(precision)
     return dataclasses.replace(
-        like, name="unknown", peaks={one: scale * rate for one, rate in like.peaks.items()},
+        like, name="unknown", peaks={kind: scale * rate for kind, rate in like.peaks.items()},
         bytes_per_s=scale * like.bytes_per_s, sustained_bytes_per_s=scale * like.sustained_bytes_per_s,
     )  # fmt: skip
 
@@ -377,7 +377,7 @@ def _by_server(job: Job) -> bool:
     for clause in text_of(job.row, "notes", "framework").split(";"):
         models, colon, words = clause.rpartition(":")
         names = [name.strip() for name in models.split("/")] if colon else [""]
-        full = [re.sub(r"^(rn|incv|inc)(?=\d)", lambda found: SHORT[found[1]], name) for name in names]
+        full = [re.sub(r"^(rn|incv|inc)(?=\d)", lambda match: SHORT[match[1]], name) for name in names]
         if re.search(r"parameter[ _-]?server", words) and any(job.model.name.startswith(name) for name in full):
             return True
     return False
@@ -473,8 +473,8 @@ def _in_buckets(method: Method, layout: Layout, shares: Shares) -> tuple[Layout,
     """
     least, first = (method.bucket, method.first_bucket) if isinstance(method, Layerwise) else (layout.size, None)
     joined = buckets(layout.layers, least, first)[::-1]
-    cuts = [0, *accumulate(len(one.layers) for one in joined)]
-    layers = tuple(Layer(one.name, one.part.start, one.part.stop) for one in joined)
+    cuts = [0, *accumulate(len(bucket.layers) for bucket in joined)]
+    layers = tuple(Layer(bucket.name, bucket.part.start, bucket.part.stop) for bucket in joined)
     forward, backward = (tuple(math.fsum(of[a:b]) for a, b in pairwise(cuts)) for of in shares)
     return Layout(layers), (forward, backward)
 
@@ -497,7 +497,9 @@ def _layout(job: Job) -> Layout:
     if (parameters := PARAMETERS.get(job.model.name)) is None:
         raise Unread(f"model: the parameters of {job.model.name!r} are not known")
     scale = parameters / layout.size
-    return Layout(tuple(Layer(one.name, round(scale * one.start), round(scale * one.stop)) for one in layout.layers))
+    return Layout(
+        tuple(Layer(layer.name, round(scale * layer.start), round(scale * layer.stop)) for layer in layout.layers)
+    )
 
 
 def _pictures(year: int) -> StorageModel:

@@ -159,9 +159,9 @@ def between(chip: Chip, row: Row, switched: bool, ranks: int, assumed: list[str]
     words = text_of(row, *NETWORK_WORDS)
     cards, rate = _rate(" ; ".join(str(row.get(column) or "") for column in NETWORK_WORDS))
     if cards is None:
-        one = re.search(r"\b(1|one|single) (nic|port|rail|card|hca)|1 port", words)
-        cards = 1 if one else ranks if switched else 4 if re.search(r"\bdgx-?1\b", words) else 1
-        if not one:
+        single = re.search(r"\b(1|one|single) (nic|port|rail|card|hca)|1 port", words)
+        cards = 1 if single else ranks if switched else 4 if re.search(r"\bdgx-?1\b", words) else 1
+        if not single:
             assumed.append(f"network cards not given: {cards} a node")
     return _cable(words, rate, chip, ranks, assumed), cards
 
@@ -170,18 +170,18 @@ def _rate(words: str) -> tuple[int | None, float | None]:
     """Returns the number of cards of a node and Gbit/s of one, as far as given. GB/s are bytes, and of another link."""
     many = r"(?:(\d+)\s*[x×]\s*)?(?:(\d+)\s*[x×]\s*)?"
     unit = r"(\d+(?:\.\d+)?)\s*-?(?:Gb/s|Gbps|Gbit(?:/s)?|[Gg]b[Ee]|Gig[Ee]|G\b|Gb\b)"
-    found = re.search(many + unit, words)
-    if found:
-        times = math.prod(int(found[n]) for n in (1, 2) if found[n])
-        return (times if (found[1] or found[2]) and times <= 64 else _cards(words)), float(found[3]) or None
+    match = re.search(many + unit, words)
+    if match:
+        times = math.prod(int(match[n]) for n in (1, 2) if match[n])
+        return (times if (match[1] or match[2]) and times <= 64 else _cards(words)), float(match[3]) or None
     return _cards(words), None
 
 
 def _cards(words: str) -> int | None:
     """Returns a count before the name of a network or of a card."""
-    found = re.search(rf"(?i)(\d+)\s*[x×]\s*(?:{CARDS})", words)
-    if found and 1 <= int(found[1]) <= 64:
-        return int(found[1])
+    match = re.search(rf"(?i)(\d+)\s*[x×]\s*(?:{CARDS})", words)
+    if match and 1 <= int(match[1]) <= 64:
+        return int(match[1])
     return 2 if re.search(r"(?i)dual[- ]?(rail|port|nic)", words) else None
 
 
@@ -234,7 +234,7 @@ def _ethernet(words: str, rate: float | None, chip: Chip, assumed: list[str]) ->
         if rate == 100.0:
             return link_named("ib-edr")
     known = {1.0: "eth-1g", 10.0: "eth-10g", 25.0: "eth-25g", 100.0: "eth-100g"}
-    near = min(known, key=lambda one: abs(math.log(one / rate)))
+    near = min(known, key=lambda rate_of_link: abs(math.log(rate_of_link / rate)))
     return _at(known[near], rate, near)
 
 
@@ -349,8 +349,8 @@ def _read(cells: tuple[tuple[str, str], ...]) -> Machine:
     if nodes > ranks:
         raise Unread(f"nnodes: found {nodes} of {ranks} ranks, expected at most one node a rank")
     words = text_of(row, "topology", "device", "system", "interconnect")
-    if found := re.search(NO_MODEL, words):
-        raise Unread(f"device: found {found[0]!r}, which the catalogue does not know")
+    if match := re.search(NO_MODEL, words):
+        raise Unread(f"device: found {match[0]!r}, which the catalogue does not know")
     if (domain := re.search(DOMAIN, words)) and ranks <= int(domain[1]):
         nodes = 1
     library = text_of(row, "library")
@@ -395,9 +395,9 @@ def _library(text: str, chip: Chip, assumed: list[str]) -> str:
     for name, words in (("nccl", "nccl|rccl"), ("gloo", "gloo"), ("mpi", "mpi|mpich|osu|mlsl|baidu|ucx|oneccl")):
         if re.search(words, text):
             return name
-    found = "mpi" if chip.is_host else "nccl"
-    assumed.append(f"library {text!r}: {found} taken")
-    return found
+    usual = "mpi" if chip.is_host else "nccl"
+    assumed.append(f"library {text!r}: {usual} taken")
+    return usual
 
 
 def _algorithms(text: str, library: str) -> tuple[str, ...]:
@@ -453,13 +453,13 @@ def _node(chip: Chip, words: str, ranks: int, switched: bool, cards: int, assume
 def _pcie(chip: Chip, words: str, ranks: int, cards: int, assumed: list[str]) -> Graph:
     """Returns GPUs on PCIe: under one switch, at one root complex, or at those of two sockets."""
     two = re.search(r"dual[- ]?(root|socket)|(2|two) ?x? ?(sockets|roots|cpus)\b|qpi|upi|2 cpu", words)
-    one = re.search(r"single[- ]?(root|socket)|(1|one) ?(cpu|socket|root)\b", words)
-    if not two and not one and ranks > 2:
+    single = re.search(r"single[- ]?(root|socket)|(1|one) ?(cpu|socket|root)\b", words)
+    if not two and not single and ranks > 2:
         assumed.append("sockets not given: two for more than four GPUs" if ranks > 4 else "sockets not given: one")
     switch = re.search(r"(\d+)\s*(?:plx|pcie|gpus?)?[^;,.]*?(?:x|×|with|of)\s*(\d+)\s*gpus?", words)
     named = int(switch[2]) if switch and "switch" in words and int(switch[2]) >= 1 else 0
     within = re.search(r"(\d+)\s*gpus?\s*(?:/|per|a)\s*(?:socket|cpu|root)", words)
-    roots = 2 if (two or (not one and ranks > 4)) and ranks > (int(within[1]) if within else 4) else 1
+    roots = 2 if (two or (not single and ranks > 4)) and ranks > (int(within[1]) if within else 4) else 1
     each = -(-ranks // roots)
     per_switch = min(each, named or (2 if ranks <= 2 else -(-each // MOST_SWITCHES)))
     bus = next(name for year, name in SOCKETS if chip.year >= year)
@@ -478,4 +478,4 @@ def _pcie(chip: Chip, words: str, ranks: int, cards: int, assumed: list[str]) ->
 
 def _without_overhead(connections: Sequence[Connection]) -> tuple[Connection, ...]:
     """Returns connections over which GPUs reach the whole rate of PCIe among each other, as on AMD's processors."""
-    return tuple(replace(one, link=replace(one.link, peer_share=1.0)) for one in connections)
+    return tuple(replace(connection, link=replace(connection.link, peer_share=1.0)) for connection in connections)
