@@ -62,7 +62,6 @@ from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.runs.cost_model import cluster_network
 from paceline.simulator.runs.run import perform, reusable_network
 from simulator_runs.cases import LARGE, WITHOUT_COPIES, Case, shortened
-from simulator_runs.learning import LEARNING, TOGETHER, learning, together
 
 Row = dict[str, Any]
 SPEED = ("sync-sgd", "async-sgd", "easgd", "layerwise-sgd", "hbs-sgd")
@@ -311,11 +310,15 @@ def records(options: argparse.Namespace) -> Answer:
 
 
 def learns(options: argparse.Namespace) -> Answer:
+    from simulator_runs.learning import LEARNING, learning  # torch, which no process of the other groups needs
+
     rows = alone(learning, options.short, options.rounds, options.workers)
     return Answer({"rows": rows}, [table("Time of one gradient, µs", rows, LEARNING)])
 
 
 def computes_together(options: argparse.Namespace) -> Answer:
+    from simulator_runs.learning import TOGETHER, together
+
     rows = alone(together, options.short, options.rounds)
     return Answer({"rows": rows}, [table("Time together over time one by one", rows, TOGETHER)])
 
