@@ -8,6 +8,9 @@ Groups (--only):
 
     messages      round trips, and pushes and pulls that a server answers, by gloo and in shared memory
     collectives   all-reduce, reduce and broadcast among 2, 4 and 8 ranks of a node, by gloo and in shared memory
+    cells         updates that are lost when processes add to a shared vector without a lock, as for Hogwild, and what
+                  the simulator's model loses for adds that began and ended at the measured times, so that the losses
+                  are tested and not the timing; a process that waits for a core counts as adding
     pace          time of paced steps over the requested time, by the run's summary: of all ranks and of the slowest;
                   how late steps start; and whether every rank held its pace (a ratio of at most 1.05)
     interference  speed of processes that compute gradients, and of processes that copy and add as a thread of an
@@ -23,27 +26,41 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 import paceline
 from common.harness import CORES, Answer, at_least, in_turn, names_of, numbers, of_groups, ratio, run_command, table
 from common.local_programs import Times, collective_times, message_times
+from paceline.algorithms.core.operations import Access, Cell
+from paceline.algorithms.core.values import Null
+from paceline.backend.transports.cells import SharedCells, landed
 from paceline.records.machine import OtherLoad
+from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, CellMemory
 
 RANKS = (2, 4, 8)
 PACED = ("sync-sgd", "async-sgd")
 SECONDS = 0.5
 """how long a case of `interference` is measured in each round"""
 SEGMENT_BYTES = 2**20
+CELL_SIZES = (5_000, 200_000, 2_000_000)
+ADDERS = (2, 4)
+MOVED = 200_000_000
+"""float32 numbers that each process adds in total, so that runs of all sizes last about as long; at most `MOST_ADDS`"""
+MOST_ADDS = 4000
+CELL = Cell("shared")
+Span = tuple[float, float]
 
 
 def transports(what: str, measure: Callable[..., Times], options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -197,13 +214,104 @@ def interference(options: argparse.Namespace) -> Answer:
     return Answer({"rows": rows}, [table("Work that shares the cores", rows, cells)])
 
 
-GROUPS = {"messages": messages, "collectives": collectives, "pace": pace, "interference": interference}
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def add_often(folder: Path, rank: int, size: int, adds: int, together: Any) -> None:
+    """Runs one process: adds, and records when each add began and ended."""
+    shared, ones = SharedCells(folder), np.ones(size, np.float32)
+    shared.access(CELL, "read", None)
+    times = np.empty((adds, 2))
+    together.wait()
+    for number in range(adds):
+        times[number, 0] = time.perf_counter()
+        shared.access(CELL, "add", ones)
+        times[number, 1] = time.perf_counter()
+    np.save(folder / f"times{rank}.npy", times)
+
+
+def lost_updates(size: int, processes: int, adds: int) -> tuple[float, list[list[Span]]]:
+    """Measures the fraction of lost updates, and when each process added."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="paceline-", dir=shared if shared.is_dir() else None) as name:
+        folder = Path(name)
+        SharedCells(folder).access(CELL, "swap", np.zeros(size, np.float32))
+        fork = multiprocessing.get_context("fork")
+        together = fork.Barrier(processes)
+        started = [
+            fork.Process(target=add_often, args=(folder, rank, size, adds, together)) for rank in range(processes)
+        ]
+        for process in started:
+            process.start()
+        for process in started:
+            process.join()
+        spans = [np.load(folder / f"times{rank}.npy").tolist() for rank in range(processes)]
+        return 1 - landed(folder, CELL.name) / (adds * processes), spans
+
+
+def lost_by_the_model(size: int, spans: Sequence[Sequence[Span]]) -> float:
+    """Returns the fraction that the model loses when adds begin and end at these times."""
+    memory, value = CellMemory(), Null(size)
+    memory.end(memory.begin(Access(CELL, "swap", value), 0.0, 0.0), 0.0)
+    moments = sorted(
+        (at_s, which == 0, rank, number)
+        for rank, of_rank in enumerate(spans)
+        for number, span in enumerate(of_rank)
+        for which, at_s in enumerate(span)
+    )  # at equal times, ends sort before beginnings
+    under_way = {}
+    for at_s, begins, rank, number in moments:
+        if begins:
+            under_way[rank] = memory.begin(Access(CELL, "add", value), at_s, spans[rank][number][1] - at_s)
+        else:
+            memory.end(under_way.pop(rank), at_s)
+    return memory.lost / memory.adds
+
+
+def cells(options: argparse.Namespace) -> Answer:
+    rows = [lost_row(size, adders, options.rounds) for adders in options.ranks or ADDERS for size in CELL_SIZES]
+    columns = {
+        "processes": "processes:", "floats": "floats:,", "an add µs": "add_s*1e6:.0f", "lost": "lost:.2%",
+        "least": "lost_least:.2%", "most": "lost_most:.2%", "model": "predicted:.2%", "others": "other_load:.0%",
+    }  # fmt: skip
+    facts = {"block_bytes": BLOCK_BYTES, "most_blocks": MOST_BLOCKS}
+    return Answer({"rows": rows, **facts}, [table("Lost updates without a lock", rows, columns)])
+
+
+def lost_row(size: int, adders: int, rounds: int) -> dict[str, Any]:
+    """Returns medians over several rounds of one size, and the range of the losses."""
+    adds = max(1, min(MOST_ADDS, MOVED // size))
+    with OtherLoad() as other:
+        runs = [lost_updates(size, adders, adds) for _ in range(rounds)]
+    lost = [share for share, _ in runs]
+    durations = [end_s - start_s for _, spans in runs for of_rank in spans for start_s, end_s in of_rank]
+    return {
+        "processes": adders,
+        "floats": size,
+        "adds": adds * adders,
+        "add_s": median(durations),
+        "lost": median(lost),
+        "lost_least": min(lost),
+        "lost_most": max(lost),
+        "predicted": median(lost_by_the_model(size, spans) for _, spans in runs),
+        "other_load": other.share,
+        "rounds": rounds,
+    }
+
+
+GROUPS = {
+    "messages": messages,
+    "collectives": collectives,
+    "cells": cells,
+    "pace": pace,
+    "interference": interference,
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", type=names_of(GROUPS), default=list(GROUPS), metavar="A,B,…", help="groups")
     parser.add_argument("--rounds", type=at_least(1), default=5)
-    parser.add_argument("--ranks", type=numbers, help="of collectives (2,4,8) and pace (4,8,16)")
+    parser.add_argument("--ranks", type=numbers, help="of collectives (2,4,8), cells (2,4) and pace (4,8,16)")
     parser.add_argument("--ms", type=numbers, default=[5, 10, 20, 50], help="of paced steps (default: 5,10,20,50)")
 
 

@@ -31,15 +31,6 @@ class ShortForm:
         return f"needs {', '.join(absent)}" if absent else None
 
 
-def _claims() -> tuple[ShortForm, ...]:
-    return (
-        ShortForm("ablation", ("--scenarios", "dgx1-p100", "--algorithms", "sync-sgd,async-sgd")),
-        ShortForm("hogwild", ("--runs", "1")),
-        ShortForm("charges", ("--rounds", "2")),
-        ShortForm("two_level", ("--repeats", "1", "--steps", "6"), programs=("ip", "tc")),
-    )
-
-
 SHORT_FORMS: tuple[ShortForm, ...] = (
     ShortForm("simulator", ("--short",), limit_s=600.0),
     ShortForm("collectives", ("--ranks", "512", "--topology-k", "14")),
@@ -54,6 +45,8 @@ SHORT_FORMS: tuple[ShortForm, ...] = (
     ShortForm("fidelity", ("--interleaved", "1", "--methods", "sync-sgd,async-sgd")),
     ShortForm("emulation", ("--seconds", "1"), programs=("ip", "tc")),
     ShortForm("two_hosts", ("--methods", "sync-sgd", "--predict", "10", "--samples", "640"), programs=("ip", "tc")),
-    *_claims(),
+    ShortForm("ablation", ("--scenarios", "dgx1-p100", "--algorithms", "sync-sgd,async-sgd")),
+    ShortForm("charges", ("--rounds", "2")),
+    ShortForm("two_level", ("--repeats", "1", "--steps", "6"), programs=("ip", "tc")),
 )
 """in the order in which they run: first those that only simulate"""
