@@ -19,7 +19,7 @@ METHODS = (
         old="return self.moving_rate / len(me.workers) if",
         new="return self.moving_rate if",
         bug="The elastic rate is the moving rate itself, not its share of one worker.",
-        tests=("property/test_elastic.py",),
+        tests=("property/test_limits.py",),
     ),
     Mutant(
         name="elastic-centre-counted-once",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,16 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path / "machine.yaml"
 
 
+@cache
+def runs_of(changes: tuple[str, ...], gradient_s: float, hosts: int) -> tuple[Run, ...]:
+    costs = MeasuredCosts(machine_part(gradient_s).profile(), joined=JoinedHosts() if hosts > 1 else None)
+    return tuple(simulate(load(SCENARIO, changes), machine=costs))
+
+
 def measured(out: Path, *changes: str, gradient_s: float = 0.025, hosts: int = 1, **summary: Any) -> list[Path]:
     """Stores what a machine with these gradients would have measured; `summary` are further changes of the summary."""
-    machine = machine_part(gradient_s).profile()
     found: list[Path] = []
-    for run in simulate(
-        load(SCENARIO, changes), machine=MeasuredCosts(machine, joined=JoinedHosts() if hosts > 1 else None)
-    ):
+    for run in runs_of(changes, gradient_s, hosts):
         seats = [{"rank": rank, "host": rank % hosts} for rank in range(2)]
         facts = {**run.machine, "other_load": 0.5, "seats": seats}
         real: Any = {**run.summary, "kind": "measured", **summary}

@@ -11,6 +11,7 @@ from paceline.records import Run
 from paceline.scenarios import Scenario
 from paceline.simulator.runs import long_runs
 from paceline.simulator.runs.run import simulate
+from tests.thorough import extra
 
 STEPS = 400
 
@@ -50,7 +51,7 @@ def warnings(run: Run) -> str:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("method", ["async-sgd", "async-easgd", "downpour"])
+@pytest.mark.parametrize("method", ["async-sgd", extra("async-easgd"), extra("downpour")])
 def test_the_figures_are_those_of_the_whole_run(method: str) -> None:
     short, whole = both(method)
     made, simulated = len(short.tables.spans), len(whole.tables.spans)
