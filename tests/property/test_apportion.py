@@ -6,13 +6,12 @@ Number 34 is in closed_form/test_balance.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.apportion import Estimate, apportion, change, quotas, rounded
@@ -21,7 +20,7 @@ from paceline.algorithms.core.values import Contribution, Rank
 from paceline.algorithms.methods.dynamic_batch import DbsSgd, Timed
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
-from paceline.checking.moves import Shuffled, drawn
+from paceline.checking.moves import Shuffled
 from paceline.workloads.learners.noise import Noise
 from tests.exact import applied
 from tests.support import job_of
@@ -30,6 +29,9 @@ SPEED = st.fractions(Fraction(1, 20), Fraction(50), max_denominator=50)
 SPEEDS = st.lists(SPEED, min_size=1, max_size=9)
 TOTAL = st.integers(0, 600)
 Share = Callable[[int, Sequence[Fraction]], Sequence[int]]
+
+
+ORDERS = st.integers(0, 2**16).map(Shuffled)
 
 
 def freely(total: int, speeds: Sequence[Fraction]) -> tuple[int, ...]:
@@ -50,45 +52,17 @@ def published(total: int, speeds: Sequence[Fraction]) -> list[int]:
     return [count + (i in up) for i, count in enumerate(whole)]
 
 
-def check_the_sum(share: Share) -> None:
+@given(total=TOTAL, speeds=SPEEDS)
+def test_the_sum_is_the_total(total: int, speeds: list[Fraction]) -> None:
     """Number 29: the sum is the total, and every batch is less than one sample away from the exact share."""
-
-    @settings(database=None, phases=[Phase.generate])
-    @given(total=TOTAL, speeds=SPEEDS)
-    def exact(total: int, speeds: list[Fraction]) -> None:
-        batches = share(total, speeds)
-        assert sum(batches) == total, "samples are lost or made up"
-        assert all(batch >= 0 for batch in batches)
-        assert all(
-            abs(batch - total * speed / sum(speeds)) < 1 for batch, speed in zip(batches, speeds, strict=True)
-        ), "somebody is a sample away from the exact share"
-
-    exact()
-
-
-def test_the_sum_is_the_total() -> None:
-    """Number 29."""
-    check_the_sum(freely)
+    batches = freely(total, speeds)
+    assert sum(batches) == total and min(batches) >= 0
+    assert all(abs(batch - total * speed / sum(speeds)) < 1 for batch, speed in zip(batches, speeds, strict=True))
 
 
 def test_the_published_rounding_misses_the_total() -> None:
-    """Number 29 fails on it, as it must."""
-    with pytest.raises(AssertionError, match="lost or made up"):
-        check_the_sum(published)
-
-
-def test_rounding_each_share_for_itself_misses_the_total() -> None:
-    with pytest.raises(AssertionError, match="lost or made up"):
-        check_the_sum(lambda total, speeds: [round(total * speed / sum(speeds)) for speed in speeds])
-
-
-def test_giving_the_rest_to_the_first_is_too_far_from_the_shares() -> None:
-    def first_takes_all(total: int, speeds: Sequence[Fraction]) -> list[int]:
-        others = [int(total * speed / sum(speeds)) for speed in speeds[1:]]
-        return [total - sum(others), *others]
-
-    with pytest.raises(AssertionError, match="a sample away"):
-        check_the_sum(first_takes_all)
+    """Number 29 fails on it: of four samples for three equal workers it makes three."""
+    assert published(4, [Fraction(1)] * 3) == [1, 1, 1]
 
 
 @given(total=TOTAL, speeds=SPEEDS)
@@ -155,16 +129,7 @@ def test_only_relative_speeds_matter(total: int, speeds: list[Fraction], scale: 
 
 
 def test_more_samples_may_mean_fewer_for_one() -> None:
-    """Number 32, the Alabama paradox: a larger total can lower a worker's batch, and an example is found."""
-
-    @settings(database=None, max_examples=2000, phases=[Phase.generate])
-    @given(total=TOTAL, speeds=st.lists(SPEED, min_size=3, max_size=9))
-    def monotone_in_the_total(total: int, speeds: list[Fraction]) -> None:
-        pairs = zip(freely(total, speeds), freely(total + 1, speeds), strict=True)
-        assert all(before <= after for before, after in pairs), "the paradox"
-
-    with pytest.raises(AssertionError, match="the paradox"):
-        monotone_in_the_total()
+    """Number 32, the Alabama paradox: a larger total can lower a worker's batch."""
     assert freely(10, [Fraction(6), Fraction(6), Fraction(2)]) == (4, 4, 2)
     assert freely(11, [Fraction(6), Fraction(6), Fraction(2)]) == (5, 5, 1)
 
@@ -263,52 +228,27 @@ def weight_of(batch: int, total: int, workers: int) -> float:
 # --- the method, in any order -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundedApart(DbsSgd):
-    """The mistake: each quota is rounded separately."""
-
-    def rebalanced(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
-        speeds = [one.speed for one in estimates if one is not None]
-        if len(speeds) < len(batches):
-            return batches
-        return tuple(max(1, round(sum(batches) * speed / sum(speeds))) for speed in speeds)
-
-
-def check_the_total(kind: type[DbsSgd]) -> None:
-    """The batches in force sum to the total and none is zero, also after a resume; no step is lost or applied twice."""
-
-    @settings(database=None, phases=[Phase.generate])
-    @given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 14), stop=st.integers(0, 14))
-    def constant(data: st.DataObject, workers: int, steps: int, stop: int) -> None:
-        job = job_of(kind(interval=1, dead_band=0.0, smoothing=0.5), workers, steps=steps)
-        traces = run_in_parts(job, [min(stop, steps)], lambda: drawn(data))
-        for trace in traces:
-            batches = trace.states[Rank(workers)].batches
-            assert not batches or (sum(batches) == 8 * workers and min(batches) >= 1), "another total"
-        rows = [row for trace in traces for row in trace.updates]
-        assert [row.version_applied for row in rows] == list(range(steps))
-        for rank in range(workers):
-            own = [row.step for row in rows if row.rank == rank]
-            assert own == list(range(len(own)))
-
-    constant()
+@given(order=ORDERS, workers=st.integers(1, 4), steps=st.integers(0, 14), stop=st.integers(0, 14))
+def test_the_batches_in_force_are_the_total_in_any_order(order: Shuffled, workers: int, steps: int, stop: int) -> None:
+    """They sum to the total and none is zero, also after a resume; no step is lost or applied twice."""
+    job = job_of(DbsSgd(interval=1, dead_band=0.0, smoothing=0.5), workers, steps=steps)
+    traces = run_in_parts(job, [min(stop, steps)], lambda: order)
+    for trace in traces:
+        batches = trace.states[Rank(workers)].batches
+        assert not batches or (sum(batches) == 8 * workers and min(batches) >= 1)
+    rows = [row for trace in traces for row in trace.updates]
+    assert [row.version_applied for row in rows] == list(range(steps))
+    for rank in range(workers):
+        own = [row.step for row in rows if row.rank == rank]
+        assert own == list(range(len(own)))
 
 
-def test_the_batches_in_force_are_the_total_in_any_order() -> None:
-    check_the_total(DbsSgd)
-
-
-def test_quotas_rounded_for_themselves_are_another_total() -> None:
-    with pytest.raises(AssertionError, match="another total"):
-        check_the_total(RoundedApart)
-
-
-@given(data=st.data(), workers=st.integers(1, 3), steps=st.integers(0, 16))
-def test_the_server_gives_each_gradient_its_weight(data: st.DataObject, workers: int, steps: int) -> None:
+@given(order=ORDERS, workers=st.integers(1, 3), steps=st.integers(0, 16))
+def test_the_server_gives_each_gradient_its_weight(order: Shuffled, workers: int, steps: int) -> None:
     """Number 35 in the method: x ← x − η (b_i P / B) g, to rounding."""
     method = DbsSgd(interval=1, dead_band=0.0, smoothing=0.5)
     run = AnyOrder(job_of(method, workers, steps=steps))
-    run.run(drawn(data))
+    run.run(order)
     gradients = {(e.answer.rank, e.answer.step): e.answer for e in run.log if isinstance(e.op, Gradient)}
     expected = run.job.learner.initial()
     for update in applied(run, Rank(workers)):

@@ -28,7 +28,7 @@ from paceline.algorithms.methods.delayed_nesterov import OuterOptimizer
 from paceline.algorithms.methods.noloco import NoLoCo, RoundChange
 from paceline.algorithms.methods.overlapped_rounds import Co2
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Chooser, Shuffled, drawn, first
+from paceline.checking.moves import Chooser, Shuffled, first
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import MeasuredNetwork
@@ -36,6 +36,8 @@ from tests.clusters import fixed_costs
 from tests.exact import Apart, ExactBowl, UnlikeBowl, applied, ends, fractions
 from tests.support import Bowl, FixedTiming, job_of
 from tests.thorough import sampled
+
+ORDERS = st.integers(0, 2**16).map(Shuffled)
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,15 @@ def test_the_rate_limit_of_a_delay(delayed: type[Agd], delay: int, workers: int)
 
 
 @DELAYED
-@given(data=st.data(), workers=st.integers(1, 3), delay=st.integers(0, 3), steps=st.integers(0, 6))
+@given(order=ORDERS, workers=st.integers(1, 3), delay=st.integers(0, 3), steps=st.integers(0, 6))
 def test_the_delay_is_exact_and_replicas_are_equal(
-    delayed: type[Agd], data: st.DataObject, workers: int, delay: int, steps: int
+    delayed: type[Agd], order: Shuffled, workers: int, delay: int, steps: int
 ) -> None:
     """Number 40, exactly: x_{t+1} = x_t − η mean g(x_{t−d}); the first d steps change nothing; replicas are equal."""
     method: Any = delayed(delay=delay, learning_rate=Fraction(1, 10))  # type: ignore[arg-type]
     learner = ExactBowl()
     run = AnyOrder(job_of(method, workers, steps=steps, learner=learner))
-    trace = run.run(drawn(data))
+    trace = run.run(order)
     assert {row.staleness for row in trace.updates} <= {delay}
     x = [learner.initial()]
     for t in range(steps):
@@ -105,12 +107,12 @@ def acco(**given: Any) -> Acco:
     return Acco(**{"learning_rate": ETA, **given})
 
 
-@given(data=st.data(), workers=st.integers(1, 3), accumulate=st.integers(1, 3), steps=st.integers(0, 13))
-def test_both_halves_are_those_of_the_paper(data: st.DataObject, workers: int, accumulate: int, steps: int) -> None:
+@given(order=ORDERS, workers=st.integers(1, 3), accumulate=st.integers(1, 3), steps=st.integers(0, 13))
+def test_both_halves_are_those_of_the_paper(order: Shuffled, workers: int, accumulate: int, steps: int) -> None:
     """Exactly: y_{t+1} = θ_t − η h_t and θ_{t+1} = θ_t − η (h_t + g_t) / 2, with h_t at y_t and g_t at θ_t."""
     learner = UnlikeBowl()
     run = AnyOrder(job_of(acco(accumulate=accumulate), workers, steps=steps, learner=learner))
-    trace = run.run(drawn(data))
+    trace = run.run(order)
 
     def half(number: int, at: Any) -> Any:
         indices = range(number * accumulate, (number + 1) * accumulate)
@@ -160,7 +162,7 @@ def co2(**given: Any) -> Co2:
 
 
 @given(
-    data=st.data(),
+    order=ORDERS,
     workers=st.integers(1, 3),
     period=st.integers(1, 3),
     rounds=st.integers(0, 4),
@@ -169,13 +171,13 @@ def co2(**given: Any) -> Co2:
     clip=st.sampled_from([None, Fraction(1, 5)]),
 )
 def test_an_outer_step_applies_the_change_of_the_round_before(
-    data: st.DataObject, workers: int, period: int, rounds: int, momentum: Any, penalty: int, clip: Any
+    order: Shuffled, workers: int, period: int, rounds: int, momentum: Any, penalty: int, clip: Any
 ) -> None:
     """Exactly: V ← clip(M V + D_{t−1} / G) and y ← y − R V, with D the mean change of a round; the first one is 0."""
     learner, rate = UnlikeBowl(), Fraction(3, 4)
     method = co2(period=period, outer_momentum=momentum, gap_penalty=penalty, clip=clip, outer_learning_rate=rate)
     run = AnyOrder(job_of(method, workers, steps=period * rounds, learner=learner))
-    run.run(drawn(data))
+    run.run(order)
     y, velocity, late, expected = learner.initial(), 0 * learner.initial(), None, []
     for number in range(rounds):
         change = 0 * y
@@ -352,14 +354,14 @@ def reference(kind: str, changes: Sequence[Any], count: int, c: Fraction) -> lis
     return found
 
 
-@given(data=st.data(), workers=CREW, steps=ROUNDS, period=LOCAL_STEPS, kind=KINDS, count=COUNTS, part=st.integers(0, 3))
+@given(order=ORDERS, workers=CREW, steps=ROUNDS, period=LOCAL_STEPS, kind=KINDS, count=COUNTS, part=st.integers(0, 3))
 def test_the_server_follows_the_formula(
-    data: st.DataObject, workers: int, steps: int, period: int, kind: str, count: int, part: int
+    order: Shuffled, workers: int, steps: int, period: int, kind: str, count: int, part: int
 ) -> None:
     """Exactly, in every order: each update is that of one round, whose pseudo-gradient is x' − x_i."""
     c = Fraction(part, 3 * count)
     options = {"buffer_size": count, "c": c} if kind == "delayed-nesterov" else {}
-    run = ran(drawn(data), workers, steps, period=period, outer=kind, **options)
+    run = ran(order, workers, steps, period=period, outer=kind, **options)
     sent = {(push.origins[0].rank, push.origins[0].step): push.vector for _, push in pushes_of(run)}
     updates = applied(run, Rank(workers))
     changes = [sent[update.inputs[0].rank, update.inputs[0].step] for update in updates]
@@ -368,12 +370,10 @@ def test_the_server_follows_the_formula(
         assert len(update.inputs) == period and len({one.rank for one in update.inputs}) == 1
 
 
-@given(data=st.data(), workers=CREW, steps=ROUNDS, period=LOCAL_STEPS)
-def test_a_pseudo_gradient_is_what_a_round_has_changed(
-    data: st.DataObject, workers: int, steps: int, period: int
-) -> None:
+@given(order=ORDERS, workers=CREW, steps=ROUNDS, period=LOCAL_STEPS)
+def test_a_pseudo_gradient_is_what_a_round_has_changed(order: Shuffled, workers: int, steps: int, period: int) -> None:
     """The start of a round is the server's last answer, and its end is reached by the inner optimizer's steps."""
-    run = ran(drawn(data), workers, steps, period=period)
+    run = ran(order, workers, steps, period=period)
     for rank in range(workers):
         start: Any = UnlikeBowl().initial()
         for entry in run.log:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.damping import damped
@@ -25,18 +25,59 @@ from paceline.algorithms.core.operations import Gradient, Receive, RecordUpdate,
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Weights
 from paceline.algorithms.methods.delay_compensated import DcAsgd
 from paceline.algorithms.methods.downpour import Downpour
-from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, ServerStopped
+from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Push, ServerStopped, Softsync, SyncSgdPs
+from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.methods.pull_on_demand import Packet
 from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
-from paceline.checking.moves import Chooser, Shuffled, drawn
+from paceline.checking.moves import Adversary, Chooser, Shuffled
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.exact import ExactBowl, applied
-from tests.servers import CREWS, FINDING, ORDERS, RATE, SERVERS, Make, exact_run
 from tests.support import Bowl, FixedTiming, Vector, job_of
+from tests.thorough import examples
+
+Make = Callable[..., Any]
+"""makes a method from its number of workers, a number from 1 to it, and more hyper-parameters"""
+RATE = Fraction(1, 10)
+
+
+def exactly(kind: Make, **numbers: Callable[[int, int], Any]) -> Make:
+    """A method of fractions; `numbers` say how a hyper-parameter follows from workers and the number drawn."""
+
+    def make(workers: int, number: int, **more: Any) -> Any:
+        return kind(learning_rate=RATE, **{name: follows(workers, number) for name, follows in numbers.items()}, **more)
+
+    return make
+
+
+SERVERS: dict[str, Make] = {
+    "sync-sgd-ps": exactly(SyncSgdPs),
+    "async-sgd": exactly(AsyncSgd),
+    "async-msgd": exactly(AsyncMsgd, momentum=lambda *_: Fraction(1, 2)),
+    "softsync": exactly(Softsync, n=lambda _, number: number),
+    "k-batch-async": exactly(KBatchAsync, k=lambda _, number: number + 1),
+    "k-async": exactly(KAsync, k=lambda _, number: number),
+    "k-sync": exactly(KSync, k=lambda _, number: number),
+    "backup-workers": exactly(BackupWorkers, backups=lambda _, number: number - 1),
+    "dc-asgd": exactly(DcAsgd, compensation=lambda *_: Fraction(1, 25), square_decay=lambda *_: Fraction(1, 2)),
+}
+CREWS = st.integers(1, 4).flatmap(lambda workers: st.tuples(st.just(workers), st.integers(1, workers)))
+"""workers, and a number from 1 to it"""
+ORDERS: st.SearchStrategy[Chooser] = st.one_of(
+    st.builds(Shuffled, st.integers(0, 2**16)), st.builds(Adversary, st.integers(0, 3).map(Rank))
+)
+"""any order, or an order that starves one worker"""
+
+
+def exact_run(method: Any, order: Chooser, workers: int, steps: int) -> AnyOrder:
+    """Runs `steps` updates in that order."""
+    run = AnyOrder(job_of(method, workers, steps=steps, learner=ExactBowl()))
+    run.run(order)
+    return run
+
 
 WORKERS, STEPS = st.integers(1, 4), st.integers(0, 6)
 EVERY_SERVER = pytest.mark.parametrize("name", SERVERS)
@@ -86,23 +127,16 @@ def check_updates(run: AnyOrder, steps: int) -> None:
         assert {row.staleness for row in run.trace.updates} <= {0}, "a gradient is stale"
 
 
-def check_conservation(make: Make) -> None:
-    """Number 19 and the declared guarantees, in random orders and with one worker starved."""
-
-    @settings(FINDING, max_examples=30)
-    @given(order=ORDERS, team=CREWS, steps=STEPS)
-    def conserved(order: Chooser, team: tuple[int, int], steps: int) -> None:
-        run = exact_run(make(*team), order, team[0], steps)
-        check_messages(run, steps)
-        check_updates(run, steps)
-
-    conserved()
-
-
 @EVERY_SERVER
-def test_messages_are_conserved_and_versions_rise_by_1(name: str) -> None:
-    """Number 19, for every method of the family."""
-    check_conservation(SERVERS[name])
+@examples(20, 240)
+@given(order=ORDERS, team=CREWS, steps=STEPS)
+def test_messages_are_conserved_and_versions_rise_by_1(
+    name: str, order: Chooser, team: tuple[int, int], steps: int
+) -> None:
+    """Number 19 and the declared guarantees, in random orders and with one worker starved."""
+    run = exact_run(SERVERS[name](*team), order, team[0], steps)
+    check_messages(run, steps)
+    check_updates(run, steps)
 
 
 # --- numbers 22 and 24: lags are a matter of counting ----------------------------------------------------------------
@@ -140,8 +174,6 @@ def test_lags_and_unfinished_rounds_are_all_other_updates(
     assert sum(row.staleness for row in rows) + after == (workers - own) * steps
 
 
-DAMPED = ["async-sgd", "async-msgd", "softsync", "k-async", "k-batch-async"]
-
 # --- numbers 20 and 23: arithmetic -----------------------------------------------------------------------------------
 
 DIVISORS: dict[str, Callable[[int], int]] = {
@@ -153,42 +185,37 @@ DIVISORS: dict[str, Callable[[int], int]] = {
 """η / η(τ), implemented again"""
 
 
-def check_weights(make: Make, damping: str) -> None:
+DAMPED = ["async-sgd", "async-msgd", "softsync", "k-async", "k-batch-async"]
+ARITHMETIC = [
+    *((name, SERVERS[name](1, 1).damping if name in DAMPED else "none") for name in SERVERS if name != "dc-asgd"),
+    *((name, way) for name in ("async-sgd", "softsync", "k-async") for way in list(DIVISORS)[1:]),
+]
+
+
+@pytest.mark.parametrize(("name", "damping"), dict.fromkeys(ARITHMETIC))
+@examples(15, 160)
+@given(order=ORDERS, crew=CREWS, steps=STEPS)
+def test_the_servers_weights_are_the_start_less_what_was_applied(
+    name: str, damping: str, order: Chooser, crew: tuple[int, int], steps: int
+) -> None:
     """Number 20: from the pushes in the log and the inputs of each update, by fractions, to the last digit.
 
     With momentum to 1e-12 of numbers about 10: a velocity begins as the float 0.
     """
     more: Any = {} if damping == "none" else {"damping": damping, "damping_base": Fraction(2)}
-
-    @settings(FINDING, max_examples=20)
-    @given(order=ORDERS, build_team=CREWS, steps=STEPS)
-    def recomputed(order: Chooser, build_team: tuple[int, int], steps: int) -> None:
-        method = make(*build_team, **more)
-        run = exact_run(method, order, build_team[0], steps)
-        pushes = [e.op.value for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Push)]
-        sent = {(push.origin.rank, push.origin.step): push.vector for push in pushes}
-        x = run.job.learner.initial()
-        velocity = 0 * x
-        for update in applied(run, Rank(build_team[0])):
-            lags = [update.weights.version - source.version for source in update.inputs]
-            terms = [sent[source.rank, source.step] for source in update.inputs]
-            total = sum(term / DIVISORS[damping](lag) for term, lag in zip(terms, lags, strict=True))
-            velocity = Fraction(method.momentum) * velocity - RATE * total / len(terms)
-            x = x + velocity
-            assert (abs(update.weights.vector - x) <= (1e-12 if method.momentum else 0)).all(), "the weights are others"
-
-    recomputed()
-
-
-@pytest.mark.parametrize("name", [name for name in SERVERS if name != "dc-asgd"])  # its term is tested below
-def test_the_servers_weights_are_the_start_less_what_was_applied(name: str) -> None:
-    check_weights(SERVERS[name], SERVERS[name](1, 1).damping if name in DAMPED else "none")
-
-
-@pytest.mark.parametrize("name", ["async-sgd", "softsync", "k-async"])
-@pytest.mark.parametrize("damping", ["inverse", "inverse-plus-one", "exponential"])
-def test_the_weights_follow_from_the_staleness_where_it_damps(name: str, damping: str) -> None:
-    check_weights(SERVERS[name], damping)
+    method = SERVERS[name](*crew, **more)
+    run = exact_run(method, order, crew[0], steps)
+    pushes = [e.op.value for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Push)]
+    sent = {(push.origin.rank, push.origin.step): push.vector for push in pushes}
+    x = run.job.learner.initial()
+    velocity = 0 * x
+    for update in applied(run, Rank(crew[0])):
+        lags = [update.weights.version - source.version for source in update.inputs]
+        terms = [sent[source.rank, source.step] for source in update.inputs]
+        total = sum(term / DIVISORS[damping](lag) for term, lag in zip(terms, lags, strict=True))
+        velocity = Fraction(method.momentum) * velocity - RATE * total / len(terms)
+        x = x + velocity
+        assert (abs(update.weights.vector - x) <= (1e-12 if method.momentum else 0)).all()
 
 
 def test_the_two_forms_of_damping_differ_at_1() -> None:
@@ -215,12 +242,12 @@ def poured(choose: Chooser, workers: int, steps: int, **given_: Any) -> AnyOrder
     return run
 
 
-@given(data=st.data(), workers=CREW, steps=PUSHES, n_push=PERIOD, n_fetch=PERIOD, answer=st.sampled_from(ANSWERS))
+@given(order=ORDERS, workers=CREW, steps=PUSHES, n_push=PERIOD, n_fetch=PERIOD, answer=st.sampled_from(ANSWERS))
 def test_the_server_subtracts_the_sums_of_the_gradients(
-    data: st.DataObject, workers: int, steps: int, n_push: int, n_fetch: int, answer: Literal["after", "before"]
+    order: Chooser, workers: int, steps: int, n_push: int, n_fetch: int, answer: Literal["after", "before"]
 ) -> None:
     """Exactly: every update is that of n_push successive gradients of one worker, each counted once."""
-    run = poured(drawn(data), workers, steps, n_push=n_push, n_fetch=n_fetch, answer=answer)
+    run = poured(order, workers, steps, n_push=n_push, n_fetch=n_fetch, answer=answer)
     gradients = {
         (entry.move.rank, entry.answer.step): entry.answer for entry in run.log if isinstance(entry.op, Gradient)
     }
@@ -236,12 +263,10 @@ def test_the_server_subtracts_the_sums_of_the_gradients(
     assert len({(row.rank, row.step) for row in run.trace.updates}) == steps * n_push
 
 
-@given(data=st.data(), steps=PUSHES, n_push=PERIOD, n_fetch=PERIOD, local=st.sampled_from([None, 0, Fraction(1, 3)]))
-def test_local_steps_and_fetched_weights(
-    data: st.DataObject, steps: int, n_push: int, n_fetch: int, local: Any
-) -> None:
+@given(order=ORDERS, steps=PUSHES, n_push=PERIOD, n_fetch=PERIOD, local=st.sampled_from([None, 0, Fraction(1, 3)]))
+def test_local_steps_and_fetched_weights(order: Chooser, steps: int, n_push: int, n_fetch: int, local: Any) -> None:
     """Each gradient is computed at the last fetched weights, minus the local steps since, exactly."""
-    run = poured(drawn(data), 2, steps, n_push=n_push, n_fetch=n_fetch, local_learning_rate=local)
+    run = poured(order, 2, steps, n_push=n_push, n_fetch=n_fetch, local_learning_rate=local)
     eta = RATE_OF_PUSHES if local is None else local
     for rank in (Rank(0), Rank(1)):
         held: Any = ExactBowl().initial()
@@ -262,10 +287,10 @@ def test_the_answer_holds_ones_own_push_or_not(answer: Literal["after", "before"
     assert [row.staleness for row in run.trace.updates] == [0, 0] + [lag] * 8
 
 
-@given(data=st.data(), workers=CREW, steps=PUSHES, n_push=PERIOD, n_fetch=PERIOD)
-def test_messages_are_conserved(data: st.DataObject, workers: int, steps: int, n_push: int, n_fetch: int) -> None:
+@given(order=ORDERS, workers=CREW, steps=PUSHES, n_push=PERIOD, n_fetch=PERIOD)
+def test_messages_are_conserved(order: Chooser, workers: int, steps: int, n_push: int, n_fetch: int) -> None:
     """Number 19: applied and stored pushes together are those sent, and every worker gets one final reply."""
-    run = poured(drawn(data), workers, steps, n_push=n_push, n_fetch=n_fetch)
+    run = poured(order, workers, steps, n_push=n_push, n_fetch=n_fetch)
     sent = Counter(
         entry.move.rank
         for entry in run.log
