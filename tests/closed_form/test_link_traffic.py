@@ -20,8 +20,8 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.cost_model import links_of
 from paceline.topologies.graphs.network_graphs import ring
+from tests.changing_links import WIRE, fault, on, played
 from tests.clusters import star
-from tests.outages import WIRE, fault, on, played
 from tests.support import FixedTiming, built, job_of, placed
 from tests.traffic import carried
 

@@ -28,8 +28,7 @@ from paceline.simulator.collectives.plans import CollectivePlan
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.simulator.flows.path_tables import Path
 from paceline.topologies import closed_forms as forms
-from tests.carried_out import simulate_by_events
-from tests.replay import Players, Replay, Uniform, replayed_s
+from tests.replay import Players, Replay, Uniform, replayed_s, simulate_by_events
 from tests.thorough import examples
 
 NUMBERS = [2, 3, 4, 6, 8, 12, 16, 48, 64, 100]

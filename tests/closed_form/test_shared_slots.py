@@ -28,8 +28,8 @@ from paceline.topologies.cluster import ClusterModel, on_a_star
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.links import LINKS, LinkModel
 from paceline.topologies.graphs.machines import knl_node, xeon_node
-from tests.carried_out import simulate_by_events
 from tests.clusters import Written, answer
+from tests.replay import simulate_by_events
 from tests.support import FixedTiming, job_of
 from tests.traffic import CountedNetwork
 

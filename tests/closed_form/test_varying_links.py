@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from paceline.topologies.graphs.links import VariationModel
-from tests.outages import ends, fault
-from tests.varying import end_of, varying_star
+from tests.changing_links import end_of, ends, fault, varying_star
 
 LAWS = [
     VariationModel(cv=0.1),

@@ -27,7 +27,7 @@ NETWORK = (
         old="latency_s = max(0.0, path.latency_s - path.send_s - path.receive_s)",
         new="latency_s = path.latency_s",
         bug="The processors' part of a message's latency is counted twice.",
-        tests=("closed_form/test_processors.py", "closed_form/test_simulator_communication.py"),
+        tests=("closed_form/test_communication.py",),
     ),
     Mutant(
         name="channel-not-serial",

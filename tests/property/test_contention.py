@@ -31,8 +31,8 @@ from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.cluster import ClusterModel, Node
 from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.network_graphs import fat_tree
-from tests.carried_out import simulate_by_events
 from tests.clusters import star
+from tests.replay import simulate_by_events
 from tests.thorough import examples
 
 CLOSE = 1e-9

@@ -17,11 +17,10 @@ from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.faults.link_faults import LinkFaultModel, changes
 from paceline.topologies.graphs.links import VariationModel
 from paceline.topologies.graphs.network_graphs import fat_tree, ring, torus
+from tests.changing_links import WIRE, on, played, varied
 from tests.clusters import star
-from tests.outages import WIRE, on, played
 from tests.thorough import examples
 from tests.traffic import CountedNetwork, assert_equal_bytes, carried
-from tests.varying import varied
 
 QUICK = replace(WIRE, latency_s=0.125)
 CLUSTERS = [

@@ -20,9 +20,8 @@ from paceline.topologies.cluster import ClusterModel, Node, sites
 from paceline.topologies.graphs.graph_registry import build as graph_of
 from paceline.topologies.graphs.links import LINKS
 from paceline.topologies.graphs.machines import HYBRID_CUBE_MESH
-from tests.carried_out import simulate_by_events
 from tests.clusters import star
-from tests.replay import Uniform, replayed_s
+from tests.replay import Uniform, replayed_s, simulate_by_events
 from tests.thorough import examples
 
 DEVICE = DeviceModel(name="device", overhead_s=1.0, per_sample_s=0.0)

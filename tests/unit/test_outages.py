@@ -18,8 +18,8 @@ from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.faults.link_faults import LinkFaultModel, changes
 from paceline.topologies.graphs.machines import nvswitch_node
 from paceline.topologies.graphs.network_graphs import fat_tree, ring, torus
+from tests.changing_links import WIRE, ends, fault, on
 from tests.clusters import answer, played, star
-from tests.outages import WIRE, ends, fault, on
 
 SLOW_WIRE = replace(WIRE, latency_s=0.25)
 

@@ -16,7 +16,7 @@ from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.run import simulate
 from paceline.topologies.faults.link_faults import LinkFaultModel
 from paceline.topologies.graphs.graph_registry import build
-from tests.outages import on
+from tests.changing_links import on
 
 DEVICE = {"name": "d", "overhead": "10 ms", "per_sample": "0 s"}
 

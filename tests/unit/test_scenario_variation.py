@@ -28,9 +28,8 @@ from paceline.topologies import LINKS
 from paceline.topologies.graphs import links as processes
 from paceline.topologies.graphs.graph_registry import build
 from paceline.topologies.packet_lines import lines_of
+from tests.changing_links import WIRE, ends, fault, on, varying_star
 from tests.clusters import answer, played
-from tests.outages import WIRE, ends, fault, on
-from tests.varying import varying_star
 
 DEVICE = {"name": "d", "overhead": "10 ms", "per_sample": "0 s"}
 VARIES = {"cv": 0.5, "every": "0.2 s", "correlation": 0.5}

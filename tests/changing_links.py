@@ -1,8 +1,10 @@
-"""Clusters whose links fail, and the end times of requests on them."""
+"""Clusters whose links fail or vary over time, and the end times of requests on them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
 from math import inf
 
 from paceline.algorithms.core.operations import AllReduce
@@ -12,8 +14,9 @@ from paceline.simulator.kernel.clock import VirtualClock
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.cluster import ClusterModel, Node
 from paceline.topologies.faults.link_faults import LinkFaultModel
-from paceline.topologies.graphs.graph import Graph
-from paceline.topologies.graphs.links import LinkModel
+from paceline.topologies.graphs.graph import Ends, Graph
+from paceline.topologies.graphs.links import LinkModel, VariationModel
+from tests.clusters import star
 from tests.traffic import CountedNetwork
 
 WIRE = LinkModel(name="wire", latency_s=0.0, bytes_per_s=1000.0, provenance="a test's own")
@@ -76,3 +79,43 @@ def played(
         timer.callbacks.append(lambda timer: begin(timer.value))
     clock.run()
     return times, network
+
+
+# --- links that vary --------------------------------------------------------------------------------------------------
+
+
+RATE = 1000.0
+"""mean bytes per second of the links"""
+
+
+def varying_star(*hosts: int, latency_s: float = 0.0, **variations: VariationModel) -> ClusterModel:
+    """Returns a star of hosts with these numbers of workers, of which the named links vary: host0=Variation(cv=0.3)."""
+    cluster = star(*hosts, latency_s=latency_s, bytes_per_s=RATE)
+    return varied(cluster, {("switch", host): variation for host, variation in variations.items()})
+
+
+def varied(cluster: ClusterModel, variations: Mapping[Ends, VariationModel]) -> ClusterModel:
+    wires = (
+        replace(wire, link=replace(wire.link, variation=variations.get(wire.ends)))
+        for wire in cluster.graph.connections
+    )
+    return replace(cluster, graph=replace(cluster.graph, connections=tuple(wires)))
+
+
+def end_of(nbytes: float, *variations: VariationModel | None, names: tuple[str, ...], seed: int = 0) -> float:
+    """Returns when so many bytes have passed links one after the other, by integrating the smallest of their factors.
+
+    The variations have the same interval.
+    """
+    paths = [
+        variation.factors(seed, name)
+        for variation, name in zip(variations, names, strict=True)
+        if variation is not None
+    ]
+    every_s = next(one.every_s for one in variations if one is not None)
+    for number in count():
+        rate = RATE * min(1.0 if None in variations else float("inf"), *(next(path) for path in paths))
+        if nbytes <= rate * every_s:
+            return number * every_s + nbytes / rate
+        nbytes -= rate * every_s
+    raise AssertionError
