@@ -225,8 +225,8 @@ REPORTS = (
     Mutant(
         name="ties-by-either-end",
         file="reports/comparison/ranking.py",
-        old='one["low"] <= other["high"] and other["low"] <= one["high"]',
-        new='(one["low"] <= other["high"] or other["low"] <= one["high"])',
+        old='first["low"] <= second["high"] and second["low"] <= first["high"]',
+        new='(first["low"] <= second["high"] or second["low"] <= first["high"])',
         bug="Any two figures with intervals share the first place.",
         tests=("unit/test_seeds.py",),
     ),
@@ -265,8 +265,8 @@ REPORTS = (
     Mutant(
         name="told-apart-one-sided",
         file="reports/comparison/ranking.py",
-        old='return not found["low"] <= 0 <= found["high"]',
-        new='return found["high"] > 0',
+        old='return not difference["low"] <= 0 <= difference["high"]',
+        new='return difference["high"] > 0',
         bug="Seeds are said to tell algorithms apart although the interval of their differences holds 0.",
         tests=("unit/test_seeds.py",),
     ),
