@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from common.intervals import between
+from common.harness import between
 from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
 from paceline.algorithms.core.method import Method

@@ -25,11 +25,12 @@ from typing import Any, TypeVar
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
+from scipy.stats import binom
 
-from common.intervals import between
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.records.document import to_json
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
+from paceline.records.metrics import CONFIDENCE
 
 A = TypeVar("A")
 K = TypeVar("K")
@@ -160,6 +161,20 @@ def in_turn(ways: Mapping[K, Callable[[], A]], rounds: int, what: str = "") -> d
         if what:
             say(f"{what}: round {number + 1} of {rounds}")
     return results
+
+
+def between(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the narrowest pair of order statistics that contains the median with 95 %.
+
+    With too few values it is the range of all of them.
+
+    >>> between([5.0, 1.0, 2.0]), between(list(map(float, range(9))))
+    ((1.0, 5.0), (1.0, 7.0))
+    """
+    ordered, count = sorted(values), len(values)
+    inner = [k for k in range((count + 1) // 2) if 1 - 2 * binom.cdf(k, count, 0.5) >= CONFIDENCE]
+    cut = max(inner, default=0)
+    return ordered[cut], ordered[count - 1 - cut]
 
 
 def ratio(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:

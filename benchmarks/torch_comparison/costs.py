@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-from common.intervals import between
+from common.harness import between
 from paceline.algorithms.core.program import Lane
 from paceline.backend.rank.interpreter import RankWeightsOwner
 from paceline.backend.rank.rank_context import RankStation
