@@ -31,14 +31,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.parsers import expat
-
-import networkx as nx
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Connection, Graph, Kind, Place, Vertex
 from paceline.topologies.graphs.links import LinkModel, LinkPiece
+
+if TYPE_CHECKING:
+    import networkx as nx  # slow to import, so only when a graph is read
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 QUANTITY = re.compile(rf"\s*({NUMBER})\s*(.*?)\s*", re.ASCII)
@@ -165,6 +166,8 @@ EXACT = 150
 
 def places(graph: nx.Graph[str], kinds: Mapping[str, Kind]) -> dict[str, Place]:
     """Returns a place for every vertex; the same graph gives the same places."""
+    import networkx as nx
+
     if len(graph) == 1:
         return dict.fromkeys(graph, (0.0, 0.0))
     computing = [name for name, kind in kinds.items() if kind == "device"]
@@ -176,6 +179,8 @@ def places(graph: nx.Graph[str], kinds: Mapping[str, Kind]) -> dict[str, Place]:
 
 def _free(graph: nx.Graph[str]) -> dict[str, Place]:
     """Places vertices by distances or forces; leaves of one vertex are around it, away from the centre."""
+    import networkx as nx
+
     core = graph.subgraph([name for name, degree in graph.degree if degree > 1] or list(graph))
     if len(core) == 1:
         positions: Mapping[str, Any] = dict.fromkeys(core, (0.0, 0.0))
@@ -201,6 +206,8 @@ def _free(graph: nx.Graph[str]) -> dict[str, Place]:
 
 def _rows(graph: nx.Graph[str], height: Mapping[str, float]) -> dict[str, Place]:
     """Places vertices row by row from below; in a row by the mean place of the neighbours in the rows beneath."""
+    import networkx as nx
+
     rows: dict[int, list[str]] = {}
     for name in graph:
         rows.setdefault(int(height[name]), []).append(name)
@@ -295,7 +302,7 @@ def assemble(
         raise InputError(f"{where}: found {len(kinds)} vertices, expected 1 to {MOST}")
     if not {"device", "host"}.intersection(kinds.values()):
         raise InputError(f"{where}: has no device or host; expected a vertex of one of these kinds")
-    import networkx as nx  # slow to import, so only when a graph is read
+    import networkx as nx
 
     from paceline.topologies.importing.assembly import places
 
