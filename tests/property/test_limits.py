@@ -481,6 +481,17 @@ def rows(run: AnyOrder) -> list[tuple[int, ...]]:
     return [(row.rank, row.step, row.version_read, row.version_applied) for row in run.trace.updates]
 
 
+def test_layers_whose_means_arrive_in_another_order_are_applied_in_their_own() -> None:
+    """Number 36 for the lazy method, in orders that do occur: the later layer alone and before the earlier."""
+    expected = AnyOrder(job_of(SyncSgd(), 2, steps=4, learner=Uneven())).run().weights
+    outcomes = set()
+    for seed in range(8):
+        trace = AnyOrder(job_of(LayerwiseSgdLazy(bucket=None), 2, steps=4, learner=Uneven())).run(Shuffled(seed))
+        assert (trace.weights == expected).all()
+        outcomes |= {outcome for of_lane in trace.outcomes.values() for outcome in of_lane}
+    assert outcomes == {(0,), (1,), (0, 1)}
+
+
 def test_other_settings_end_elsewhere() -> None:
     """Guards the limits: no two of these end with the same weights, so those of a limit are not equal by chance.
 
