@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
-    from paceline.algorithms.core.adam import AdamW
     from paceline.algorithms.core.compression import Compression, PowerSgd, TopK, average_compressed
     from paceline.algorithms.core.dct_top_k import DctTopK
     from paceline.algorithms.core.errors import (
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
         RunFailed,
         TimedOut,
     )
-    from paceline.algorithms.core.gradient_weights import AppliedGradient
-    from paceline.algorithms.core.guarantees import Guarantee, custom_guarantee
+    from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee, custom_guarantee
     from paceline.algorithms.core.job import Budget, Evaluation, Job, Learner
-    from paceline.algorithms.core.lars import Lars
     from paceline.algorithms.core.method import Method, RankContext, Replica, SgdMethod, StalenessKind, build_team
     from paceline.algorithms.core.operations import (
         OPERATIONS,
@@ -57,8 +54,10 @@ if TYPE_CHECKING:
     from paceline.algorithms.core.program import Program, Routine, program
     from paceline.algorithms.core.quantization import Quantization
     from paceline.algorithms.core.rules import (
+        AdamW,
         Chain,
         Clip,
+        Lars,
         Momentum,
         OptimizerState,
         ScaleByLearningRate,
@@ -102,10 +101,10 @@ else:
         __name__,
         {
             "Access": "core.operations",
-            "AdamW": "core.adam",
+            "AdamW": "core.rules",
             "AllGather": "core.operations",
             "AllReduce": "core.operations",
-            "AppliedGradient": "core.gradient_weights",
+            "AppliedGradient": "core.guarantees",
             "Barrier": "core.operations",
             "Batch": "core.values",
             "Broadcast": "core.operations",
@@ -129,7 +128,7 @@ else:
             "Handle": "core.operations",
             "InputError": "core.errors",
             "Job": "core.job",
-            "Lars": "core.lars",
+            "Lars": "core.rules",
             "Layer": "core.values",
             "LayerGradients": "core.operations",
             "Layout": "core.values",

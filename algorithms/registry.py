@@ -8,32 +8,30 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import whole
 from paceline.algorithms.methods.accumulating import Acco
-from paceline.algorithms.methods.ad_psgd import AdPsgd
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
-from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd
+from paceline.algorithms.methods.baseline import ChipPartitionedSgd, SequentialSgd, SyncSgd
 from paceline.algorithms.methods.decoupled_momentum import DeMo
-from paceline.algorithms.methods.delay_compensated import DcAsgd
-from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.methods.downpour import Downpour
 from paceline.algorithms.methods.dynamic_batch import DbsSgd, SyncDbsSgd
-from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
-from paceline.algorithms.methods.elastic import Easgd
-from paceline.algorithms.methods.gossip import Gossip
+from paceline.algorithms.methods.elastic import Easgd, SyncEasgd1, SyncEasgd2, SyncEasgd3
+from paceline.algorithms.methods.gossip import AdPsgd, Gossip
 from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd
-from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
-from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
+from paceline.algorithms.methods.layerwise import (
+    Agd,
+    LayerwiseAgd,
+    LayerwiseSgd,
+    LayerwiseSgdLazy,
+    LayerwiseSgdNextForward,
+)
+from paceline.algorithms.methods.local_sgd import DiLoCo, Hsgd, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
-from paceline.algorithms.methods.overlapped_rounds import Co2
-from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
+from paceline.algorithms.methods.outer import Co2, EagerDiLoCo
+from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, DcAsgd, Softsync, SyncSgdPs
 from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
-from paceline.algorithms.methods.ssp import Ssp
+from paceline.algorithms.methods.ssp import Downpour, Ssp
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
-from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
-from paceline.algorithms.methods.two_level import Hsgd
 from paceline.algorithms.own import FORM, offered, offers, own
 from paceline.algorithms.synonyms import ALIASES, meaning, suggestion
 

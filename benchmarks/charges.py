@@ -29,8 +29,8 @@ from rich.table import Table
 
 from paceline.algorithms import find
 from paceline.algorithms.core import operations as ops
-from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.core.method import SgdMethod, build_team
+from paceline.algorithms.core.rules import Lars
 from paceline.algorithms.core.traffic import COPY, SCALE, Traffic
 from paceline.algorithms.core.values import Contribution, Layer, Layout, Message, Rank, Samples, Step
 from paceline.algorithms.methods.elastic import Exchange

@@ -47,7 +47,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.two_level import Hsgd
+from paceline.algorithms.methods.local_sgd import Hsgd
 from paceline.backend.calibration.recorded_costs import lasting, late, uncovered
 from paceline.backend.emulation.emulated_hosts import Hosts, hosts
 from paceline.backend.local.launch import Launch, run_job

@@ -25,7 +25,7 @@ from paceline.algorithms.core.guarantees import AnyGuarantee, CustomGuarantee, G
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.values import Special
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import hidden_state
 from paceline.records.figures import COUNT, SECONDS, significant, written_apart

@@ -47,7 +47,7 @@ def coloured_digits() -> tuple[Any, Any]:
     """
     from torch import nn
 
-    from paceline.workloads.batches.digits import pixels_and_labels
+    from paceline.workloads.batches.examples import pixels_and_labels
 
     pixels, targets = pixels_and_labels()
     drawn = np.random.default_rng(SEED)

@@ -20,9 +20,9 @@ import numpy as np
 from paceline.algorithms.core.method import SgdMethod
 from paceline.algorithms.methods.async_elastic import Eamsgd
 from paceline.algorithms.methods.baseline import SequentialSgd
-from paceline.algorithms.methods.downpour import Downpour
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.algorithms.methods.periodic import HbsSgd
+from paceline.algorithms.methods.ssp import Downpour
 from paceline.papers.claim import Claim, Curve, Effort, Predicted, over_range, spanning
 from paceline.papers.runs import Trained, best_rate, rate_of, simulated, trained
 

@@ -8,8 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from paceline.algorithms.core.damping import Damping
-from paceline.algorithms.methods.parameter_server import Softsync
+from paceline.algorithms.methods.parameter_server import Damping, Softsync
 from paceline.papers.claim import (
     Claim,
     Effort,

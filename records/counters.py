@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import StalenessKind
-from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
 from paceline.records.faults import Slowed
 from paceline.records.value_counts import DurationHistogram, Floats, Integers, RankedCounts, alike, view
 

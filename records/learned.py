@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import RecordUpdate
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.records.trace import Schedule, Snapshot
 
 

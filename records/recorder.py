@@ -23,7 +23,7 @@ import numpy as np
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.handles import Outcome
-from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
 from paceline.records.counters import Counters, GradientCounters
 from paceline.records.faults import Slowed
 from paceline.records.keeping import Keeping

@@ -2,9 +2,9 @@
 against the change of the loss.
 
 * Papers use the word staleness for six quantities. A method's `staleness` column holds one of five, which
-  `algorithms.core.method.StalenessKind` defines and `algorithms.runtime.update_log` computes while a run goes on; the
-  sixth, the clock gap, is computed here from the spans of every run with several workers. `measured` returns those that
-  a run has.
+  `algorithms.core.method.StalenessKind` defines and `algorithms.runtime.weights_owner` computes while a run goes on;
+  the sixth, the clock gap, is computed here from the spans of every run with several workers. `measured` returns those
+  that a run has.
 * The data of each kind are a `Series` with one row per input of an update, or per finished step. All figures are
   functions of a series, so that all kinds are shown alike.
 * A missing figure is None: an empty window has a count of 0 and no mean.

@@ -35,7 +35,7 @@ import pandas as pd
 import pyarrow as pa
 
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
 from paceline.records.links import link_rows
 from paceline.records.trace import Snapshot, Span, Trace
 from paceline.records.waits import collective_members, waits_of

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 from paceline.algorithms.core.job import Evaluation, Reason
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.handles import Outcome
-from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
 from paceline.records.counters import Counters
 from paceline.records.keeping import Keeping
 from paceline.records.links import Links

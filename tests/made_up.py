@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.records import Run
 from paceline.records.summary import Kind, reduce_tables, summarise
 from paceline.records.tables import assemble

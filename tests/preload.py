@@ -12,7 +12,7 @@ import paceline.cli.train_command
 import paceline.records
 import paceline.scenarios
 import paceline.workloads.learners
-from paceline.workloads.batches import digits  # noqa: F401
+from paceline.workloads.batches import examples  # noqa: F401
 from paceline.workloads.learners import torch_learner  # noqa: F401
 
 for package in (paceline.backend, paceline.records, paceline.scenarios):

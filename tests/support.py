@@ -10,12 +10,16 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
-from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
-from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
+from paceline.algorithms.methods.layerwise import (
+    Agd,
+    LayerwiseAgd,
+    LayerwiseSgd,
+    LayerwiseSgdLazy,
+    LayerwiseSgdNextForward,
+)
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
-from paceline.algorithms.methods.overlapped_rounds import Co2
+from paceline.algorithms.methods.outer import Co2, EagerDiLoCo
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Trace

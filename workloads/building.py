@@ -13,7 +13,7 @@ from paceline.algorithms.core.naming import near_miss
 from paceline.workloads.choices import Learning, Precision, Vmap
 from paceline.workloads.datasets import DATA, MANY, RECORDS, misfit, read, unreadable
 from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
-from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.learners.stand_in import TimingOnly
 from paceline.workloads.models.layer_tables import MODELS, find_model
 from paceline.workloads.models.transformer_config import is_size
 from paceline.workloads.models.zoo import known_model

@@ -21,10 +21,9 @@ from paceline.algorithms.core.checksums import checksum_of
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import replacing
 from paceline.algorithms.core.naming import near_miss
-from paceline.workloads.batches.digits import digits
-from paceline.workloads.batches.examples import Standardised, histogram
+from paceline.workloads.batches.examples import Standardised, digits, histogram
 from paceline.workloads.datasets import DATA, RECORDS, LoadedDataset, place_of, read, unreadable
-from paceline.workloads.datasets.folders import Listed, listed, picture
+from paceline.workloads.datasets.dataset_files import Listed, listed, picture
 from paceline.workloads.models.zoo import USUAL
 from paceline.workloads.reading.file import Records, records_of, write_records
 from paceline.workloads.reading.folder import (

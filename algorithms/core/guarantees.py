@@ -4,6 +4,8 @@ A guarantee holds for every run, regardless of the cluster, the order of message
 the only guarantee is that the run continues. The number of a guarantee ("at most so many") comes from the method's
 `bounds`, since it follows from hyper-parameters and the number of workers. A method can also promise guarantees of its
 own: functions that `custom_guarantee` has named.
+
+The weight of one gradient in the weights: what a method declares and `paceline check` measures.
 """
 
 from __future__ import annotations
@@ -160,3 +162,28 @@ def _is_figure(value: object) -> bool:
 
 def _shown(value: object) -> str:
     return "no figure" if value is None else repr(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedGradient:
+    """A gradient that an update has applied, as `Method.gradient_weight` is asked about it.
+
+    Args:
+        step: of its worker, from 0.
+        version: of the weights to which it was applied: the number of updates before this one.
+        staleness: of the update, of the method's own kind.
+        together: gradients in the same update.
+        workers: of the run.
+        living: those among them that have not died.
+        layers: layers of the weights.
+        layer: the index of the layer, of `layers`, whose weight is asked for.
+    """
+
+    step: int
+    version: int
+    staleness: int
+    together: int
+    workers: int
+    living: int
+    layers: int
+    layer: int

@@ -15,11 +15,8 @@ from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
-from paceline.algorithms.core.adam import ADAM_LEARNING_RATE, ADAMW_DECAY, AdamW
 from paceline.algorithms.core.fast_values import fast_constructor
-from paceline.algorithms.core.gradient_weights import AppliedGradient
-from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
-from paceline.algorithms.core.lars import Lars, LayerRates
+from paceline.algorithms.core.guarantees import AnyGuarantee, AppliedGradient, Guarantee
 from paceline.algorithms.core.option_groups import (
     COUNT,
     COUNT_OR_NONE,
@@ -32,7 +29,19 @@ from paceline.algorithms.core.option_groups import (
     misfits,
 )
 from paceline.algorithms.core.program import Routine
-from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearningRate, Transform, WeightDecay
+from paceline.algorithms.core.rules import (
+    ADAM_LEARNING_RATE,
+    ADAMW_DECAY,
+    AdamW,
+    Chain,
+    Clip,
+    Lars,
+    LayerRates,
+    Momentum,
+    ScaleByLearningRate,
+    Transform,
+    WeightDecay,
+)
 from paceline.algorithms.core.schedules import LearningRateSchedule
 from paceline.algorithms.core.values import Group, Layer, Layout, Rank, Weights
 

@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 from paceline.algorithms.core.compression import Cast, landed_mean, started_mean
-from paceline.algorithms.core.gradient_weights import AppliedGradient
-from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind, changed
 from paceline.algorithms.core.operations import Charge, Handle, NextStep, RecordUpdate
 from paceline.algorithms.core.option_groups import COUNT, Range

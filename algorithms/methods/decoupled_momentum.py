@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from paceline.algorithms.core.compression import average_compressed, beginning
 from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.fast_values import replace
-from paceline.algorithms.core.gradient_weights import AppliedGradient
-from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind, changed
 from paceline.algorithms.core.operations import Charge, NextStep
 from paceline.algorithms.core.option_groups import Range

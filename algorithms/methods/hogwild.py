@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from paceline.algorithms.core.gradient_weights import AppliedGradient
+from paceline.algorithms.core.guarantees import AppliedGradient
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
     Access,
@@ -32,8 +32,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, SCALE
 from paceline.algorithms.core.values import Rank, Weights
-from paceline.algorithms.methods.elastic import Elastic
-from paceline.algorithms.methods.sync_elastic import Elastically
+from paceline.algorithms.methods.elastic import Elastic, Elastically
 
 SHARED = Cell("weights")
 """the shared weights"""

@@ -7,6 +7,12 @@
   one push in flight, or will have: the server receives it, drops it and answers `ServerStopped`.
 * The server does not wait for a worker that has died. The gradients that it had pushed count; the number of gradients
   in an update does not change.
+
+Staleness-aware learning rates: factors by which a stale gradient is scaled before it is applied.
+
+Each is a pure function of a gradient and its staleness τ, in versions.
+
+Delay compensation: a stale gradient is corrected for the change of the weights since it was computed.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from paceline.algorithms.core.compression import (
     Compression,
@@ -24,10 +30,8 @@ from paceline.algorithms.core.compression import (
     opening_traffic,
     with_linear_compression,
 )
-from paceline.algorithms.core.damping import Damping, damped
 from paceline.algorithms.core.fast_values import fast_constructor, replace
-from paceline.algorithms.core.gradient_weights import AppliedGradient
-from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
+from paceline.algorithms.core.guarantees import AnyGuarantee, AppliedGradient, Guarantee
 from paceline.algorithms.core.method import AccumulatingMethod, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (
     Charge,
@@ -36,13 +40,47 @@ from paceline.algorithms.core.operations import (
     RecordUpdate,
     Send,
 )
-from paceline.algorithms.core.option_groups import COUNT, Range
+from paceline.algorithms.core.option_groups import COUNT, FRACTION, NOT_NEGATIVE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.steps import accumulated_gradient
 from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
-from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Weights
+from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Weights, root
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
+
+Damping = Literal["none", "inverse", "inverse-plus-one", "exponential"]
+
+
+def damped(gradient: Any, staleness: int, form: Damping, base: float = 2.0) -> Any:
+    """Scales a gradient by α(τ) / α, so that the rule can multiply by α as usual.
+
+    none: 1;  inverse: 1 / max(τ, 1);  inverse-plus-one: 1 / (τ + 1);  exponential: base^(−τ)
+
+    Args:
+        gradient: a vector.
+        staleness: τ, the updates between reading the weights and applying the gradient, 0 or more.
+        form: the form of α(τ). "inverse" is Zhang, Gupta, Lian, Liu, IJCAI'16: α for τ = 0 and for τ = 1; others
+            divide by τ + 1, which differs at τ = 1 already. "exponential" is the idea of Chan and Lane, Interspeech
+            2014.
+        base: of the exponential form, 1 or more.
+
+    Returns:
+        The scaled gradient; the same object with "none".
+
+    >>> from typing import get_args
+    >>> [[damped(12.0, staleness, form) for staleness in (0, 1, 2, 3)] for form in get_args(Damping)]
+    [[12.0, 12.0, 12.0, 12.0], [12.0, 12.0, 6.0, 4.0], [12.0, 6.0, 4.0, 3.0], [12.0, 6.0, 3.0, 1.5]]
+    """
+    match form:
+        case "none":
+            return gradient
+        case "inverse":
+            return gradient / max(staleness, 1)
+        case "inverse-plus-one":
+            return gradient / (staleness + 1)
+        case "exponential":
+            return gradient * base**-staleness
+
 
 SERVING: frozenset[AnyGuarantee] = frozenset(
     {Guarantee.FULL_UPDATES, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS}
@@ -383,3 +421,66 @@ def server_of(me: RankContext) -> Rank:
     """Returns the rank of the server, for a method that has one."""
     assert me.server is not None, "a method with has_server=True always has a server"
     return me.server
+
+
+EPSILON = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Backups:
+    """The memory of the server: the weights of each worker, by rank; the mean square; the state of the rule."""
+
+    weights: tuple[Any, ...]
+    square: Any
+    rule: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class DcAsgd(ParameterServer):
+    """Asynchronous SGD with delay compensation: the first Taylor term of the gradient, with g ⊙ g for the Hessian.
+
+    server, on push g from i:  x ← x − η (g + λ g ⊙ g ⊙ (x − b_i));  b_i ← x;  version ← version + 1;  reply x
+    adaptive:  s ← m s + (1 − m) g ⊙ g;  λ_t = λ / √(s + 1e-7), in place of λ
+
+    b_i are the weights that worker i received last, at which its gradient was computed. The server stores them, so a
+    push is no larger than in async-sgd; with λ = 0 it is async-sgd.
+    """
+
+    name = "dc-asgd"
+    source = "Zheng, Meng, Wang, Chen, Yu, Ma, Liu, 'ASGD with Delay Compensation', ICML'17 (arXiv 1609.08326)"
+    guarantees = SERVING | {Guarantee.DISTINCT_WORKERS}
+
+    ranges: ClassVar[Mapping[str, Range]] = {"compensation": NOT_NEGATIVE, "square_decay": FRACTION}
+
+    compensation: float = 0.04
+    """λ; provenance: the paper's constant variant on CIFAR-10, and MXNet's; its adaptive one has 2.0"""
+    adaptive: bool = False
+    """whether λ is divided by the root mean square of the gradients (DC-ASGD-a); provenance: the paper has both"""
+    square_decay: float = 0.95
+    """m of the mean square; provenance: the paper on CIFAR-10 (0 on ImageNet)"""
+
+    def begin(self, me: RankContext, vector: Any) -> Replica:
+        replica = super().begin(me, vector)
+        if me.role == "worker":
+            return replica
+        return replace(
+            replica, optimizer_state=Backups((vector,) * len(me.workers), 0 * vector, replica.optimizer_state)
+        )
+
+    def applied(self, rule: Chain, state: Replica, taken: Sequence[Push]) -> tuple[Any, Backups]:
+        (push,) = taken
+        optimizer_state: Backups = state.optimizer_state
+        rank, g, x = push.origin.rank, push.vector, state.weights.vector
+        square = self.square_decay * optimizer_state.square + (1 - self.square_decay) * (g * g)
+        correction = self.compensation * (g * g) * (x - optimizer_state.weights[rank])
+        if self.adaptive:
+            correction = correction / root(square, EPSILON)
+        vector, kept = rule.update(x, g + correction, optimizer_state.rule)
+        weights = (*optimizer_state.weights[:rank], vector, *optimizer_state.weights[rank + 1 :])
+        return vector, Backups(weights, square, kept)
+
+    def traffic(self, count: int) -> Traffic:
+        square = 3 * SCALE + COMBINE
+        correction = 2 * SCALE + 2 * COMBINE
+        division = 2 * SCALE + COMBINE if self.adaptive else NOTHING
+        return square + correction + division + COMBINE

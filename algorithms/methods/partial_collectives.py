@@ -21,8 +21,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from paceline.algorithms.core.gradient_weights import AppliedGradient
-from paceline.algorithms.core.guarantees import Guarantee, custom_guarantee
+from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee, custom_guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
     AllReduce,

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar, Literal
 
-from paceline.algorithms.core.gradient_weights import AppliedGradient
-from paceline.algorithms.core.guarantees import Guarantee, custom_guarantee
+from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee, custom_guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod
 from paceline.algorithms.core.operations import AllReduce, Charge, Handle, NextStep, RecordUpdate, Start, Wait
 from paceline.algorithms.core.option_groups import COUNT, FRACTION, STEPS_OR_NONE, Range

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from paceline.algorithms.core.twofold import OfTwoSizes
+from paceline.algorithms.core.compression import OfTwoSizes
 from paceline.algorithms.core.values import Layer, Null, join, norm
 
 Run = tuple[int, int]

@@ -51,7 +51,7 @@ from paceline.topologies.catalogue.machine_profile import (
     JoinedHosts,
     MeasuredCosts,
 )
-from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.learners.stand_in import TimingOnly
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,8 +37,7 @@ from paceline.algorithms.runtime.program_errors import (
     unknown_operation,
 )
 from paceline.algorithms.runtime.stop_rule import NEVER, next_step
-from paceline.algorithms.runtime.update_log import Update
-from paceline.algorithms.runtime.weights_owner import WeightsOwner, followed
+from paceline.algorithms.runtime.weights_owner import Update, WeightsOwner, followed
 from paceline.backend.posix.processes import WorkerThread
 from paceline.backend.rank.checkpoint import RankPart
 from paceline.backend.rank.communication import Communication, Fetched, RankHandles

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 
 FIELDS = ("gradients", "losses", "inputs", "stalenesses", "samples", "gradient_s")
 GRADIENTS, LOSSES, INPUTS, STALENESSES, SAMPLES, GRADIENT_S = range(len(FIELDS))

@@ -17,7 +17,7 @@ import torch
 
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.handles import Outcome
-from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
 from paceline.backend.posix.reserve import FULL, no_room, size
 from paceline.records.recorder import SpanWriter
 from paceline.records.trace import Snapshot, Span

@@ -20,7 +20,7 @@ from paceline.algorithms.core.errors import PacelineError, RunFailed
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
 from paceline.backend.status.recorder import Heard, Kind, Tail
 from paceline.backend.supervision.clock_sync import Alignment
 from paceline.backend.transports.cells import landed

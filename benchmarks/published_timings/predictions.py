@@ -59,7 +59,7 @@ from paceline.topologies.compute.device_model import shares_of_given_time
 from paceline.topologies.compute.device_parameters import Parameters, chip_key, read_software
 from paceline.topologies.compute.layer_times import gradient_s
 from paceline.topologies.compute.prediction_errors import interval_of
-from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.learners.stand_in import TimingOnly
 from paceline.workloads.models.layer_tables import MODELS, ModelInfo
 from paceline.workloads.reading import ReadingSettings
 from published_timings.words import Machine, Row, Unread, number, read, text_of, whole

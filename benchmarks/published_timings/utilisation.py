@@ -37,7 +37,7 @@ from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.cluster import on_a_star
 from paceline.topologies.graphs.links import LINKS, LinkModel
-from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.learners.stand_in import TimingOnly
 
 TABLE = Path(__file__).resolve().parents[1] / "data" / "streaming_diloco_utilisation.csv"
 GRID = tuple(float(value) for value in np.logspace(-1, 3, 50))

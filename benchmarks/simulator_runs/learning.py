@@ -23,7 +23,7 @@ from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.workloads.batches.examples import Examples, LabelledBatch
-from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.learners.stand_in import TimingOnly
 from paceline.workloads.learners.torch_building import uniform
 from paceline.workloads.learners.torch_learner import RECORDED_AFTER, TorchLearner
 from paceline.workloads.models.paper_networks import digits_cnn

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.core.gradient_weights import AppliedGradient
+from paceline.algorithms.core.guarantees import AppliedGradient
 from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
 from paceline.algorithms.core.method import Method, changed
 from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.schedules import Steps
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples, Step
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.observed import WithDeaths
 from paceline.checking.cases.performing import MOVES_PER_STEP

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.checking.cases.performing import Outcome, reference_of
 from paceline.checking.check_guarantees import as_sync_sgd, reference_weights, rounding, total_weights
 from paceline.checking.counterexamples.recording import OperationRecord, RecordedOperation, numbers

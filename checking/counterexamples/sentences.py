@@ -39,7 +39,7 @@ from paceline.algorithms.core.operations import (
 )
 from paceline.algorithms.core.values import Group, Message, Rank
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective, signature
-from paceline.algorithms.runtime.update_log import Update, UpdateLog
+from paceline.algorithms.runtime.weights_owner import Update, UpdateLog
 from paceline.checking.cases import Case, Violation, performed
 from paceline.checking.cases.performing import Outcome
 from paceline.checking.counterexamples import wording

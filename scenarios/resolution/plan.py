@@ -28,7 +28,7 @@ from paceline.topologies.faults.worker_faults import Speed
 from paceline.topologies.graphs.routing import Rule
 from paceline.topologies.packet_lines import Lines, lines_of
 from paceline.workloads.models.layer_tables import find_model
-from paceline.workloads.reading.settings import ReadingSettings
+from paceline.workloads.reading.orders import ReadingSettings
 
 if TYPE_CHECKING:
     from paceline.scenarios.resolution.schema import Scenario

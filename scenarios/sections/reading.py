@@ -14,7 +14,7 @@ from paceline.scenarios.values.section import Default, Field, Given, Nested, Qua
 from paceline.topologies import STORAGE
 from paceline.topologies.catalogue.storage_devices import MIB, READ_AHEAD
 from paceline.workloads import reading
-from paceline.workloads.reading.settings import BUFFER
+from paceline.workloads.reading.orders import BUFFER
 
 GIVEN = "given in the scenario"
 

@@ -15,7 +15,7 @@ from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.program import Branches, Lane
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.handles import HandleTable, Promise
-from paceline.algorithms.runtime.update_log import UpdateLog
+from paceline.algorithms.runtime.weights_owner import UpdateLog
 from paceline.simulator.cohort.values import (
     Diverges,
     NotACohort,

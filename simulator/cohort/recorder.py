@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
 from paceline.records.recorder import Recorder
 from paceline.simulator.cohort.classes import RankClass
 from paceline.simulator.cohort.values import NotACohort, Times, of_ranks

@@ -36,7 +36,7 @@ from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collect
 from paceline.algorithms.runtime.handles import HandleTable, UnheardFailures
 from paceline.algorithms.runtime.program_errors import check_start
 from paceline.algorithms.runtime.stop_rule import next_step
-from paceline.algorithms.runtime.update_log import Update, UpdateLog
+from paceline.algorithms.runtime.weights_owner import Update, UpdateLog
 from paceline.records.recorder import Recorder
 from paceline.records.trace import Activity, Schedule, Trace
 from paceline.simulator.cohort.batch_copies import BatchCopies

@@ -15,8 +15,7 @@ from paceline.algorithms.core.method import Method, StalenessKind
 from paceline.algorithms.core.operations import RecordUpdate, State
 from paceline.algorithms.core.values import Rank, Step, may_diverge, norm
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
-from paceline.algorithms.runtime.update_log import Update
-from paceline.algorithms.runtime.weights_owner import WeightsOwner, followed
+from paceline.algorithms.runtime.weights_owner import Update, WeightsOwner, followed
 from paceline.records.learned import Learned
 from paceline.records.recorder import Recorder
 from paceline.records.targets import Goal

@@ -22,7 +22,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.topologies.catalogue.machine_profile import Asked
-from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.learners.stand_in import TimingOnly
 
 STEPS = 128
 """steps of every worker; collectives that a method first performs later are missed"""

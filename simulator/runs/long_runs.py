@@ -19,7 +19,7 @@ from paceline.records.figures import COUNT, PERIODS, signed_percent
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.runs.engine import Engine
 from paceline.simulator.runs.expected_steps import expected_steps
-from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.learners.stand_in import TimingOnly
 
 LARGE = 1_000_000
 """gradients of all workers from which a run is extrapolated. Provenance: ours; about ten minutes event by event"""

@@ -17,7 +17,7 @@ from paceline.algorithms.core.job import Budget
 from paceline.algorithms.core.values import Rank
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.plan import Plan
-from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.learners.stand_in import TimingOnly
 
 FEWEST_STEPS, MOST_STEPS = 4, 100
 """evaluated steps of each worker, if the longest period allows; our choice"""

@@ -25,7 +25,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Step, Weights, join
 from paceline.algorithms.methods.async_elastic import AsyncEasgd
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.delayed import LayerwiseAgd
+from paceline.algorithms.methods.layerwise import LayerwiseAgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.algorithms.methods.periodic import KAvg
 from paceline.records.tables import SCHEMAS, assemble

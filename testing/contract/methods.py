@@ -13,20 +13,17 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Contribution, parts_of
-from paceline.algorithms.methods.ad_psgd import AdPsgd
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, Eamsgd
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.delayed import Agd
-from paceline.algorithms.methods.elastic import Easgd
-from paceline.algorithms.methods.gossip import Gossip
-from paceline.algorithms.methods.layerwise import LayerwiseSgdNextForward
+from paceline.algorithms.methods.elastic import Easgd, SyncEasgd3
+from paceline.algorithms.methods.gossip import AdPsgd, Gossip
+from paceline.algorithms.methods.layerwise import Agd, LayerwiseSgdNextForward
+from paceline.algorithms.methods.local_sgd import Hsgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import KSync
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.algorithms.methods.ssp import Ssp
-from paceline.algorithms.methods.sync_elastic import SyncEasgd3
-from paceline.algorithms.methods.two_level import Hsgd
 from paceline.checking.check_guarantees import broken
 from paceline.records.trace import Trace
 from paceline.testing.contract.programs import Contract, Interpreter, job_of

@@ -29,7 +29,7 @@ from paceline.cli.options import EXIT_INPUT
 from paceline.records.store import read_run, save
 from paceline.records.tables import SCHEMAS
 from paceline.scenarios import load
-from paceline.workloads.batches.from_file import read_part
+from paceline.workloads.batches.drawing import read_part
 from paceline.workloads.convert_dataset import convert, find_source
 from paceline.workloads.reading import Piece
 from paceline.workloads.reading.folder import recorded

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.core.apportion import apportion
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.methods.dynamic_batch import DbsSgd, SyncDbsSgd
+from paceline.algorithms.methods.dynamic_batch import DbsSgd, SyncDbsSgd, apportion
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.checking.replay import Recording, replay
 from paceline.records.trace import Schedule, Trace

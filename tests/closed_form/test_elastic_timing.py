@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.job import Evaluation, OneByOne
 from paceline.algorithms.core.values import Layer, Layout, Null, Samples
-from paceline.algorithms.methods.elastic import Easgd
-from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
+from paceline.algorithms.methods.elastic import Easgd, SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, NetworkModel

@@ -19,8 +19,13 @@ from hypothesis import strategies as st
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Layer, Layout
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
+from paceline.algorithms.methods.layerwise import (
+    Agd,
+    LayerwiseAgd,
+    LayerwiseSgd,
+    LayerwiseSgdLazy,
+    LayerwiseSgdNextForward,
+)
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job

@@ -14,8 +14,8 @@ from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Null, Rank
 from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.local_sgd import Hsgd
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg
-from paceline.algorithms.methods.two_level import Hsgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job

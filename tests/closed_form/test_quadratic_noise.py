@@ -11,7 +11,7 @@ import pytest
 
 from paceline.algorithms.core.method import SgdMethod
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.layerwise import Agd
 from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd
 from paceline.algorithms.methods.periodic import KAvg
 from tests.quadratic import Experiment, Finding, named, play, settled, stationary

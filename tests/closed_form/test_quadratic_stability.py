@@ -14,7 +14,7 @@ import pytest
 
 from paceline.algorithms.core.method import SgdMethod
 from paceline.algorithms.methods.baseline import SequentialSgd
-from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.layerwise import Agd
 from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd
 from tests.quadratic import Experiment, Finding, limit, named, play
 from tests.thorough import sampled

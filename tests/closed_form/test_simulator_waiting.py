@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.elastic import SyncEasgd3
+from paceline.algorithms.methods.layerwise import Agd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
-from paceline.algorithms.methods.sync_elastic import SyncEasgd3
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import MeasuredNetwork, NoCost

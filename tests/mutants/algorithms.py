@@ -23,7 +23,7 @@ METHODS = (
     ),
     Mutant(
         name="elastic-centre-counted-once",
-        file="algorithms/methods/sync_elastic.py",
+        file="algorithms/methods/elastic.py",
         old="(total - len(me.workers) * centre)",
         new="(total - centre)",
         bug="The master subtracts the centre once from the sum of all workers, so the sum is not conserved.",
@@ -39,7 +39,7 @@ METHODS = (
     ),
     Mutant(
         name="lars-decay-without-norm",
-        file="algorithms/core/lars.py",
+        file="algorithms/core/rules.py",
         old="(decay * weights if self.decay_in_ratio else 0.0)",
         new="(decay if self.decay_in_ratio else 0.0)",
         bug="The denominator of the LARS ratio adds the decay itself, without the norm of the weights.",
@@ -47,7 +47,7 @@ METHODS = (
     ),
     Mutant(
         name="lars-norm-after-decay",
-        file="algorithms/core/lars.py",
+        file="algorithms/core/rules.py",
         old="norm(change[part])",
         new="norm(decayed[part])",
         bug="LARS takes the norm of the gradient after weight decay has been added to it.",
@@ -87,7 +87,7 @@ METHODS = (
     ),
     Mutant(
         name="adam-one-beta",
-        file="algorithms/core/adam.py",
+        file="algorithms/core/rules.py",
         old="1 - self.beta2 ** (at.number + 1)",
         new="1 - self.beta1 ** (at.number + 1)",
         bug="The bias of Adam's second moment is corrected with the decay of the first.",
@@ -95,7 +95,7 @@ METHODS = (
     ),
     Mutant(
         name="apportion-smallest-remainders",
-        file="algorithms/core/apportion.py",
+        file="algorithms/methods/dynamic_batch.py",
         old="key=lambda i: (whole[i] - shares[i], i)",
         new="key=lambda i: (shares[i] - whole[i], i)",
         bug="Samples that are left after rounding go to the smallest remainders.",
@@ -103,7 +103,7 @@ METHODS = (
     ),
     Mutant(
         name="apportion-least-not-subtracted",
-        file="algorithms/core/apportion.py",
+        file="algorithms/methods/dynamic_batch.py",
         old="rest = total - least * (len(exact) - len(above))",
         new="rest = total",
         bug="Nodes at the least batch do not use up the total, so the batches make more than was to be shared out.",
@@ -127,7 +127,7 @@ METHODS = (
     ),
     Mutant(
         name="delay-compensation-sign",
-        file="algorithms/methods/delay_compensated.py",
+        file="algorithms/methods/parameter_server.py",
         old="(x - optimizer_state.weights[rank])",
         new="(optimizer_state.weights[rank] - x)",
         bug="Delay compensation corrects a stale gradient in the wrong direction.",
@@ -135,7 +135,7 @@ METHODS = (
     ),
     Mutant(
         name="delay-compensation-old-backup",
-        file="algorithms/methods/delay_compensated.py",
+        file="algorithms/methods/parameter_server.py",
         old="(*optimizer_state.weights[:rank], vector, *optimizer_state.weights[rank + 1 :])",
         new="(*optimizer_state.weights[:rank], x, *optimizer_state.weights[rank + 1 :])",
         bug="The server remembers the weights from before the update as those that it sends to the worker.",
@@ -199,7 +199,7 @@ METHODS = (
     ),
     Mutant(
         name="delay-one-step-short",
-        file="algorithms/methods/delayed.py",
+        file="algorithms/methods/layerwise.py",
         old="if len(flights) > self.delay:",
         new="if len(flights) >= self.delay:",
         bug="A delayed gradient is applied one step too early.",
@@ -231,7 +231,7 @@ METHODS = (
     ),
     Mutant(
         name="delayed-nesterov-keeps-its-sum",
-        file="algorithms/methods/delayed_nesterov.py",
+        file="algorithms/methods/async_diloco.py",
         old="return part + share * velocity, OuterMemory(number, velocity)",
         new="return part + share * velocity, OuterMemory(number, velocity, total)",
         bug="The delayed momentum adds up the pseudo-gradients of all periods.",
@@ -263,7 +263,7 @@ METHODS = (
     ),
     Mutant(
         name="eager-diloco-keeps-the-old-share",
-        file="algorithms/methods/eager_diloco.py",
+        file="algorithms/methods/outer.py",
         old="mean if old is None else mean - old / workers",
         new="mean",
         bug="A worker's own change of the round before stays in the mean.",
@@ -295,7 +295,7 @@ METHODS = (
     ),
     Mutant(
         name="downpour-pushes-early",
-        file="algorithms/methods/downpour.py",
+        file="algorithms/methods/ssp.py",
         old="pushes, fetches = (step.number + 1) % self.n_push == 0",
         new="pushes, fetches = step.number % self.n_push == 0",
         bug="The first push of Downpour has a single gradient, and the last gradients are never pushed.",
@@ -303,7 +303,7 @@ METHODS = (
     ),
     Mutant(
         name="damping-of-fresh-gradients",
-        file="algorithms/core/damping.py",
+        file="algorithms/methods/parameter_server.py",
         old="return gradient / max(staleness, 1)",
         new="return gradient / (staleness or 2)",
         bug="Inverse damping halves gradients without any staleness.",
@@ -314,7 +314,7 @@ METHODS = (
 RUNTIME = (
     Mutant(
         name="staleness-off-by-one",
-        file="algorithms/runtime/update_log.py",
+        file="algorithms/runtime/weights_owner.py",
         old="held - c.version if age is None",
         new="held + 1 - c.version if age is None",
         bug="Staleness counts the update itself, so a fresh gradient has staleness 1.",
@@ -322,7 +322,7 @@ RUNTIME = (
     ),
     Mutant(
         name="local-age-of-one-worker",
-        file="algorithms/runtime/update_log.py",
+        file="algorithms/runtime/weights_owner.py",
         old="self.age = 0 if op.advance or self.workers == 1 else self.age + 1",
         new="self.age = 0 if op.advance else self.age + 1",
         bug="The local steps of a single worker age, although its weights are the average of all workers.",
@@ -354,7 +354,7 @@ RUNTIME = (
     ),
     Mutant(
         name="message-copy-reused",
-        file="algorithms/runtime/snapshots.py",
+        file="algorithms/runtime/mail.py",
         old="(before := self._copy()) is not None and same(vector, before):",
         new="(before := self._copy()) is not None:",
         bug="A vector that was changed since it was sent is sent again with its old numbers.",

@@ -331,7 +331,7 @@ WORKLOADS = (
     ),
     Mutant(
         name="noise-detail-too-large",
-        file="workloads/learners/noise.py",
+        file="workloads/learners/quadratic.py",
         old="2.0 ** (-(level + 1) / 2)",
         new="2.0 ** (-level / 2)",
         bug="Small batches have more noise than independent samples would.",

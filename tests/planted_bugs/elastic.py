@@ -11,12 +11,11 @@ from paceline.algorithms.core.operations import Access, Lock, NextStep, Receive,
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import Weights
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, Delta, Eamsgd, landed
-from paceline.algorithms.methods.elastic import Easgd, Exchange
+from paceline.algorithms.methods.elastic import Easgd, Exchange, SyncEasgd1
 from paceline.algorithms.methods.hogwild import SHARED, Handled, HogwildEasgd, count
 from paceline.algorithms.methods.hogwild import landed as updates_landed
 from paceline.algorithms.methods.parameter_server import ServerStopped, dismiss
 from paceline.algorithms.methods.survivors import LivingWorkers
-from paceline.algorithms.methods.sync_elastic import SyncEasgd1
 from tests.planted_bugs.bug import planted
 
 

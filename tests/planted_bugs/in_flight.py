@@ -12,7 +12,7 @@ from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.values import Group, Weights
 from paceline.algorithms.methods.accumulating import Acco, Accumulating
 from paceline.algorithms.methods.decoupled_momentum import DeMo
-from paceline.algorithms.methods.overlapped_rounds import Co2, Overlapped
+from paceline.algorithms.methods.outer import Co2, Overlapped
 from tests.planted_bugs.bug import planted
 
 

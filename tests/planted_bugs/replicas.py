@@ -25,13 +25,11 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at, local_step
 from paceline.algorithms.core.values import Contribution, Message, Rank, Weights, join
-from paceline.algorithms.methods.ad_psgd import AdPsgd, Goodbye, PassiveState
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.delayed import Agd, Delayed, LayerwiseAgd
-from paceline.algorithms.methods.gossip import Gossip, Gossiping, SentReplica, halfway
-from paceline.algorithms.methods.layerwise import BucketsInFlight
+from paceline.algorithms.methods.gossip import AdPsgd, Goodbye, Gossip, Gossiping, PassiveState, SentReplica, halfway
+from paceline.algorithms.methods.layerwise import Agd, BucketsInFlight, Delayed, LayerwiseAgd
+from paceline.algorithms.methods.local_sgd import Hsgd
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg
-from paceline.algorithms.methods.two_level import Hsgd
 from tests.planted_bugs.bug import planted
 
 SAME = SyncSgd.guarantees | {Guarantee.SAME_AS_SYNC_SGD}

@@ -10,9 +10,8 @@ from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import average_weights, local_step
 from paceline.algorithms.core.values import Weights
-from paceline.algorithms.methods.eager_diloco import EagerDiLoCo, Overlapping
 from paceline.algorithms.methods.local_sgd import SlowMo
-from paceline.algorithms.methods.outer import Outer
+from paceline.algorithms.methods.outer import EagerDiLoCo, Outer, Overlapping
 from paceline.algorithms.methods.streaming_diloco import Fragment, Streaming, StreamingDiLoCo
 from tests.planted_bugs.bug import planted
 

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from paceline.algorithms.core.apportion import Estimate, quotas
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Gradient, Load, NextStep, Receive, RecordUpdate, Send, Start, WaitFor
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Weights
-from paceline.algorithms.methods.dynamic_batch import DbsSgd
+from paceline.algorithms.methods.dynamic_batch import DbsSgd, Estimate, quotas
 from paceline.algorithms.methods.parameter_server import (
     AsyncSgd,
     ParameterServer,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from paceline.algorithms.core.apportion import Estimate
 from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Gradient as ComputeGradient
 from paceline.algorithms.core.operations import Load, NextStep, Now, Receive, RecordUpdate, Send, Start, Wait
@@ -18,11 +17,10 @@ from paceline.algorithms.core.steps import apply_gradient, average_gradient, gra
 from paceline.algorithms.core.values import GradientResult, Rank, Samples, Weights
 from paceline.algorithms.methods.async_elastic import AsyncEasgd
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.dynamic_batch import Portioned, Timed
+from paceline.algorithms.methods.dynamic_batch import Estimate, Portioned, Timed
 from paceline.algorithms.methods.elastic import Exchange
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, ServerStopped, SyncSgdPs, opened, server_of
-from paceline.algorithms.methods.pull_on_demand import Packet
-from paceline.algorithms.methods.ssp import Cached, Ssp
+from paceline.algorithms.methods.ssp import Cached, Packet, Ssp
 from paceline.algorithms.methods.survivors import LivingWorkers
 from tests.planted_bugs.bug import planted
 from tests.planted_bugs.replicas import EverySecond

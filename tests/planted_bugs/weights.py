@@ -17,9 +17,7 @@ from paceline.algorithms.core.steps import apply_gradient, average_gradient, gra
 from paceline.algorithms.core.values import GradientResult, Group, Rank, Weights, join
 from paceline.algorithms.methods.accumulating import Acco, Accumulating
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, Delta, landed
-from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd, part_of
-from paceline.algorithms.methods.downpour import Accruing, Downpour
+from paceline.algorithms.methods.baseline import ChipPartitionedSgd, SyncSgd, part_of
 from paceline.algorithms.methods.dynamic_batch import Balance, DbsSgd, Portion, Timed
 from paceline.algorithms.methods.local_sgd import DiLoCo
 from paceline.algorithms.methods.outer import Outer
@@ -33,7 +31,7 @@ from paceline.algorithms.methods.parameter_server import (
     server_of,
 )
 from paceline.algorithms.methods.periodic import KAvg
-from paceline.algorithms.methods.pull_on_demand import Packet
+from paceline.algorithms.methods.ssp import Accruing, Downpour, Packet
 from paceline.algorithms.methods.streaming_diloco import Fragment, Streaming, StreamingDiLoCo
 from paceline.algorithms.methods.survivors import LivingWorkers, among_living
 from tests.planted_bugs.bug import planted

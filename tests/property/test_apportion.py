@@ -14,14 +14,13 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from paceline.algorithms.core.apportion import Estimate, apportion, change, quotas, rounded
 from paceline.algorithms.core.operations import Gradient
 from paceline.algorithms.core.values import Contribution, Rank
-from paceline.algorithms.methods.dynamic_batch import DbsSgd, Timed
+from paceline.algorithms.methods.dynamic_batch import DbsSgd, Estimate, Timed, apportion, change, quotas, rounded
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
 from paceline.checking.moves import Shuffled
-from paceline.workloads.learners.noise import Noise
+from paceline.workloads.learners.quadratic import Noise
 from tests.exact import applied
 from tests.support import job_of
 

@@ -20,10 +20,14 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank, Samples
-from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd, part_of
-from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
+from paceline.algorithms.methods.baseline import ChipPartitionedSgd, SequentialSgd, SyncSgd, part_of
+from paceline.algorithms.methods.layerwise import (
+    Agd,
+    LayerwiseAgd,
+    LayerwiseSgd,
+    LayerwiseSgdLazy,
+    LayerwiseSgdNextForward,
+)
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.cases.case import Case, from_json, to_json
 from paceline.checking.cases.gradient_weights import is_measured, wrong_weights

@@ -21,14 +21,18 @@ from paceline.algorithms.core.compression import (
     TopK,
     decompressed,
 )
-from paceline.algorithms.core.dct_top_k import DctTopK
+from paceline.algorithms.core.dct_top_k import DctTopK, Sparse
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import RecordUpdate, Send
-from paceline.algorithms.core.sparse import Sparse
 from paceline.algorithms.core.values import Layer, Null, Rank, Samples, join, nbytes, norm
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
+from paceline.algorithms.methods.layerwise import (
+    Agd,
+    LayerwiseAgd,
+    LayerwiseSgd,
+    LayerwiseSgdLazy,
+    LayerwiseSgdNextForward,
+)
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from paceline.algorithms.core.errors import InputError
-from paceline.workloads.datasets.cifar import CIFAR100
-from paceline.workloads.datasets.idx import LABELS, NAMES, PICTURES, read, read_idx
+from paceline.workloads.datasets.dataset_files import CIFAR100, LABELS, NAMES, PICTURES, read_idx, read_idx_files
 from tests import datasets
 
 BYTES = arrays(np.uint8, st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4)))
@@ -53,7 +52,7 @@ def test_the_four_files_are_read_as_they_were_written(train: int, test: int, dat
             datasets.write_idx(Path(folder, names[0]), pictures)
             datasets.write_idx(Path(folder, names[1] + ".gz"), labels)
             wanted.append((pictures, labels))
-        loaded = read(Path(folder))
+        loaded = read_idx_files(Path(folder))
     for half, (pictures, labels) in zip((loaded.train, loaded.test), wanted, strict=True):
         np.testing.assert_array_equal(half.pictures[:, 0], pictures)
         np.testing.assert_array_equal(half.labels, labels)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.core.cosines import Tiling, coefficients, cosines, numbers
-from paceline.algorithms.core.dct_top_k import DctTopK
+from paceline.algorithms.core.dct_top_k import DctTopK, Tiling, coefficients, cosines, numbers
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Layer, Layout, Null, Rank, Samples
 from paceline.algorithms.methods.baseline import SyncSgd

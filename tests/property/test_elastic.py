@@ -20,15 +20,14 @@ from hypothesis import strategies as st
 from paceline.algorithms import find
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import Gradient, NextStep, Receive, RecordUpdate, Send
 from paceline.algorithms.core.program import Lane
+from paceline.algorithms.core.rules import Lars
 from paceline.algorithms.core.values import Layer, Layout, Message, Rank, Samples, Step, Weights
 from paceline.algorithms.methods.async_elastic import Ask, AsyncEasgd, AsyncMeasgd, Delta, Eamsgd, takes_deltas
-from paceline.algorithms.methods.elastic import Easgd, Exchange
+from paceline.algorithms.methods.elastic import Easgd, Exchange, SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.algorithms.methods.parameter_server import ServerStopped
-from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import RoundRobin, Shuffled
 from paceline.records.trace import Schedule

@@ -16,8 +16,7 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method, build_team
 from paceline.algorithms.core.operations import Gradient, Send
 from paceline.algorithms.core.values import Layout, Rank
-from paceline.algorithms.methods.ad_psgd import AdPsgd
-from paceline.algorithms.methods.gossip import Gossip, rounds
+from paceline.algorithms.methods.gossip import AdPsgd, Gossip, rounds
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.scenarios import ScenarioError, load

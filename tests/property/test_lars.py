@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_optimizer import LARS
 
-from paceline.algorithms.core.lars import Lars
+from paceline.algorithms.core.rules import Lars
 from paceline.algorithms.core.schedules import Polynomial
 from paceline.algorithms.core.values import Layer, norm
 from paceline.algorithms.methods.baseline import SyncSgd

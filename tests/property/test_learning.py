@@ -9,7 +9,7 @@ import pytest
 from paceline.algorithms.core.compression import Cast, PowerSgd, TopK
 from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.lars import Lars
+from paceline.algorithms.core.rules import Lars
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.decoupled_momentum import DeMo

@@ -18,33 +18,32 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.job import OneByOne
-from paceline.algorithms.core.lars import Lars
+from paceline.algorithms.core.rules import Lars
 from paceline.algorithms.core.schedules import Polynomial
 from paceline.algorithms.core.values import Samples
 from paceline.algorithms.methods.accumulating import Acco
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
-from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd
+from paceline.algorithms.methods.baseline import ChipPartitionedSgd, SequentialSgd, SyncSgd
 from paceline.algorithms.methods.decoupled_momentum import DeMo
-from paceline.algorithms.methods.delay_compensated import DcAsgd
-from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.methods.downpour import Downpour
-from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
-from paceline.algorithms.methods.elastic import Easgd
+from paceline.algorithms.methods.elastic import Easgd, SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd
-from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
-from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
+from paceline.algorithms.methods.layerwise import (
+    Agd,
+    LayerwiseAgd,
+    LayerwiseSgd,
+    LayerwiseSgdLazy,
+    LayerwiseSgdNextForward,
+)
+from paceline.algorithms.methods.local_sgd import DiLoCo, Hsgd, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
-from paceline.algorithms.methods.overlapped_rounds import Co2
-from paceline.algorithms.methods.parameter_server import AsyncSgd, Softsync, SyncSgdPs
+from paceline.algorithms.methods.outer import Co2, EagerDiLoCo
+from paceline.algorithms.methods.parameter_server import AsyncSgd, DcAsgd, Softsync, SyncSgdPs
 from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
-from paceline.algorithms.methods.ssp import Ssp
+from paceline.algorithms.methods.ssp import Downpour, Ssp
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
-from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
-from paceline.algorithms.methods.two_level import Hsgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Recorded, Shuffled
 from paceline.records.trace import Schedule

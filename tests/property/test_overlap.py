@@ -22,11 +22,17 @@ from paceline.algorithms.core.method import Method, build_team
 from paceline.algorithms.core.operations import NextStep, Receive, Send
 from paceline.algorithms.core.values import Layout, Null, Rank, Samples
 from paceline.algorithms.methods.accumulating import Acco
-from paceline.algorithms.methods.async_diloco import AsyncDiLoCo, PseudoGradient, RoundStart, RoundState, local_steps
-from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.methods.delayed_nesterov import OuterOptimizer
+from paceline.algorithms.methods.async_diloco import (
+    AsyncDiLoCo,
+    OuterOptimizer,
+    PseudoGradient,
+    RoundStart,
+    RoundState,
+    local_steps,
+)
+from paceline.algorithms.methods.layerwise import Agd, LayerwiseAgd
 from paceline.algorithms.methods.noloco import NoLoCo, RoundChange
-from paceline.algorithms.methods.overlapped_rounds import Co2
+from paceline.algorithms.methods.outer import Co2
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Chooser, Shuffled, first
 from paceline.records.trace import Schedule, Trace

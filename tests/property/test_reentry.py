@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import Method
-from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
-from paceline.algorithms.methods.layerwise import LayerwiseSgdNextForward
+from paceline.algorithms.methods.layerwise import Agd, LayerwiseAgd, LayerwiseSgdNextForward
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts

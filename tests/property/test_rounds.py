@@ -17,19 +17,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.core.adam import AdamW
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate, Start
 from paceline.algorithms.core.quantization import Quantization
-from paceline.algorithms.core.rules import Chain, ScaleByLearningRate
+from paceline.algorithms.core.rules import AdamW, Chain, Lars, ScaleByLearningRate
 from paceline.algorithms.core.schedules import Polynomial
 from paceline.algorithms.core.values import Layer, Null, Rank
 from paceline.algorithms.methods.baseline import SequentialSgd
-from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
-from paceline.algorithms.methods.outer import outer_step
+from paceline.algorithms.methods.outer import EagerDiLoCo, outer_step
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo, fragments_of
 from paceline.checking.anyorder import AnyOrder

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Samples
-from paceline.workloads.learners.noise import Noise
+from paceline.workloads.learners.quadratic import Noise
 from paceline.workloads.sampling import positions, stream_start
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -18,17 +18,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms.core.damping import damped
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, build_team
 from paceline.algorithms.core.operations import Gradient, Receive, RecordUpdate, Send
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Weights
-from paceline.algorithms.methods.delay_compensated import DcAsgd
-from paceline.algorithms.methods.downpour import Downpour
-from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Push, ServerStopped, Softsync, SyncSgdPs
+from paceline.algorithms.methods.parameter_server import (
+    AsyncMsgd,
+    AsyncSgd,
+    DcAsgd,
+    Push,
+    ServerStopped,
+    Softsync,
+    SyncSgdPs,
+)
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
-from paceline.algorithms.methods.pull_on_demand import Packet
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.methods.ssp import Downpour, Packet
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
 from paceline.checking.moves import Adversary, Chooser, Shuffled

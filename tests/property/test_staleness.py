@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.methods.delayed import LayerwiseAgd
+from paceline.algorithms.methods.layerwise import LayerwiseAgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Softsync
 from paceline.algorithms.methods.periodic import KAvg
 from paceline.algorithms.methods.ssp import Ssp

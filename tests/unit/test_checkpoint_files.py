@@ -23,8 +23,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Replica
 from paceline.algorithms.core.operations import Handle
 from paceline.algorithms.core.values import Contribution, Null, Rank, Weights
-from paceline.algorithms.methods.delayed import Delayed
-from paceline.algorithms.methods.layerwise import BucketsInFlight
+from paceline.algorithms.methods.layerwise import BucketsInFlight, Delayed
 from paceline.algorithms.runtime.handles import Promise, answered
 from paceline.backend.rank.checkpoint import (
     Checkpoint,
@@ -374,7 +373,7 @@ def test_the_command_refuses_what_it_cannot_go_on_with(tmp_path: Path) -> None:
 def test_evaluations_go_on_where_they_were(schedule: Schedule) -> None:
     """However often the record is closed and opened again, the same weights are shown."""
     from paceline.algorithms.core.operations import RecordUpdate
-    from paceline.algorithms.runtime.update_log import UpdateLog
+    from paceline.algorithms.runtime.weights_owner import UpdateLog
 
     job = job_of(built("sync-sgd"))
 

@@ -17,7 +17,7 @@ from paceline.cli.app import app
 from paceline.scenarios import load
 from paceline.workloads import convert_dataset as converting
 from paceline.workloads.convert_dataset import SIZES
-from paceline.workloads.datasets.idx import NAMES
+from paceline.workloads.datasets.dataset_files import NAMES
 from paceline.workloads.reading.file import FileChecksums, write_records
 from tests import datasets
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from paceline.algorithms.core.errors import InputError
 from paceline.workloads.datasets import DATA, RECORDS, LoadedDataset, read
-from paceline.workloads.datasets.idx import NAMES
+from paceline.workloads.datasets.dataset_files import NAMES
 from tests import datasets
 
 SHAPES = {"images": (3, 16, 16)}

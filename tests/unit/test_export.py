@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.cli.app import app
 from paceline.records import Run
 from paceline.records.store import read_run, save

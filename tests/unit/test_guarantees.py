@@ -13,7 +13,7 @@ from paceline.algorithms.core.guarantees import WITH_FIGURE, Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank, Weights
-from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.layerwise import Agd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.checking.anyorder import AnyOrder

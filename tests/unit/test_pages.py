@@ -18,11 +18,11 @@ import paceline
 from paceline.algorithms import find
 from paceline.algorithms.core.compression import Cast, Compression, PowerSgd, TopK
 from paceline.algorithms.core.dct_top_k import DctTopK
-from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.core.option_groups import Options
+from paceline.algorithms.core.rules import Lars
 from paceline.algorithms.core.schedules import LearningRateSchedule
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.methods.two_level import Hsgd
+from paceline.algorithms.methods.local_sgd import Hsgd
 from paceline.cli.app import app
 from paceline.reports.attribution.explain import Effect
 from paceline.reports.attribution.rows import GROUPS, ExplainedRow
@@ -33,7 +33,7 @@ from paceline.workloads import find_model
 from paceline.workloads.convert_dataset import convertible
 from paceline.workloads.datasets import DATA
 from paceline.workloads.datasets.catalogue import HOME
-from paceline.workloads.learners.module_trial import TRIED
+from paceline.workloads.learners.torch_building import TRIED
 from paceline.workloads.models.transformer_config import MEANINGS
 from paceline.workloads.reading import Strategy
 from paceline.workloads.reading.file import INPUTS

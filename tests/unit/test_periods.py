@@ -12,10 +12,10 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.methods.async_elastic import Eamsgd
-from paceline.algorithms.methods.delayed import Agd
-from paceline.algorithms.methods.downpour import Downpour
+from paceline.algorithms.methods.layerwise import Agd
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
+from paceline.algorithms.methods.ssp import Downpour
 from paceline.checking.anyorder import AnyOrder
 from paceline.records import Run
 from paceline.records.trace import Schedule

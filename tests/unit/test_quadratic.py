@@ -22,8 +22,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.simulator.runs.run import simulate
 from paceline.workloads import build, problems
-from paceline.workloads.learners.noise import FEWEST_BLOCKS, KEPT_BYTES, TOP, Noise
-from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
+from paceline.workloads.learners.quadratic import FEWEST_BLOCKS, KEPT_BYTES, TOP, Noise, Quadratic, QuadraticOptions
 from tests.quadratic import play
 from tests.support import FixedTiming, built, job_of, nodes_for
 

@@ -15,7 +15,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Samples
 from paceline.scenarios import ScenarioError, load
 from paceline.workloads import build, num_samples, problems
-from paceline.workloads.batches import from_file as from_files
+from paceline.workloads.batches import drawing as from_files
 from paceline.workloads.batches.drawing import InMemoryExamples
 from paceline.workloads.batches.examples import LabelledBatch, Standardised
 from paceline.workloads.building import record_bytes

@@ -12,14 +12,12 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.accumulating import Acco
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.decoupled_momentum import DeMo
-from paceline.algorithms.methods.downpour import Downpour
-from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
 from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
-from paceline.algorithms.methods.overlapped_rounds import Co2
+from paceline.algorithms.methods.outer import Co2, EagerDiLoCo
 from paceline.algorithms.methods.periodic import KAvg, Sasgd
-from paceline.algorithms.methods.ssp import Ssp
+from paceline.algorithms.methods.ssp import Downpour, Ssp
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 
 NODES = [[Rank(0), Rank(1)]]

@@ -15,8 +15,16 @@ from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.compression import PowerSgd, TopK
-from paceline.algorithms.core.lars import Lars, LayerRates
-from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearningRate, StepContext, WeightDecay
+from paceline.algorithms.core.rules import (
+    Chain,
+    Clip,
+    Lars,
+    LayerRates,
+    Momentum,
+    ScaleByLearningRate,
+    StepContext,
+    WeightDecay,
+)
 from paceline.algorithms.core.schedules import Constant, Exponential, LearningRateSchedule, Polynomial, Steps
 from paceline.algorithms.core.values import Layer, Null, Rank, norm
 from paceline.algorithms.methods.baseline import SyncSgd

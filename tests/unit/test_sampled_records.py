@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from paceline import load, simulate
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.layerwise import LayerwiseSgd
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.cli.app import app
 from paceline.records.counters import Counters
 from paceline.records.keeping import FULL_STEPS, Keeping

@@ -6,8 +6,8 @@ import pytest
 
 import paceline
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.lars import Lars
-from paceline.algorithms.methods.two_level import Hsgd
+from paceline.algorithms.core.rules import Lars
+from paceline.algorithms.methods.local_sgd import Hsgd
 from paceline.scenarios import SHIPPED
 from paceline.scenarios.sections.clusters import Cluster
 from tests.thorough import sampled

@@ -15,7 +15,7 @@ from paceline.algorithms import METHODS, Method, find
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import changed
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.layerwise import Agd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.records.metrics import smoothed
 from paceline.records.store import read_run, save

@@ -16,8 +16,7 @@ from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Cancel, Charge, Load, Now, Receive, Start
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Samples
-from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
-from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd, part_of
+from paceline.algorithms.methods.baseline import ChipPartitionedSgd, SequentialSgd, SyncSgd, part_of
 from paceline.algorithms.methods.dynamic_batch import DbsSgd
 from paceline.records.trace import Reads, Schedule, Trace
 from paceline.scenarios import load

@@ -17,7 +17,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Null, Rank
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.records import Run
 from paceline.records import store as store_module
 from paceline.records.document import to_json

@@ -11,7 +11,7 @@ import pytest
 from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.records.figures import IN_SUMMARY, THROUGHPUT
 from paceline.records.metrics import total_variation
 from paceline.records.summary import Summary, reduce_tables, summarise

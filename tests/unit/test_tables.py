@@ -8,7 +8,7 @@ import pytest
 
 from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import Update
 from paceline.records.tables import SCHEMAS, assemble
 from paceline.records.trace import Snapshot, Span, Trace
 

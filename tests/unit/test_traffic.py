@@ -14,21 +14,27 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from paceline.algorithms.core import rules
-from paceline.algorithms.core.adam import AdamW
-from paceline.algorithms.core.lars import Lars, LayerRates
 from paceline.algorithms.core.method import build_team
-from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearningRate, Sign, WeightDecay
+from paceline.algorithms.core.rules import (
+    AdamW,
+    Chain,
+    Clip,
+    Lars,
+    LayerRates,
+    Momentum,
+    ScaleByLearningRate,
+    Sign,
+    WeightDecay,
+)
 from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, Traffic
 from paceline.algorithms.core.values import Contribution, Layer, Layout, Rank
-from paceline.algorithms.methods.delay_compensated import Backups, DcAsgd
-from paceline.algorithms.methods.delayed_nesterov import OuterOptimizer
-from paceline.algorithms.methods.eager_diloco import REPLACED, EagerDiLoCo
+from paceline.algorithms.methods.async_diloco import OuterOptimizer
+from paceline.algorithms.methods.elastic import MOVE, SyncEasgd2
 from paceline.algorithms.methods.gossip import HALFWAY, halfway
 from paceline.algorithms.methods.noloco import PAIR_STEP, NoLoCo, RoundChange
-from paceline.algorithms.methods.outer import CHANGE, HEAVY_BALL, NESTEROV, outer_step
-from paceline.algorithms.methods.parameter_server import Push, Softsync
+from paceline.algorithms.methods.outer import CHANGE, HEAVY_BALL, NESTEROV, REPLACED, EagerDiLoCo, outer_step
+from paceline.algorithms.methods.parameter_server import Backups, DcAsgd, Push, Softsync
 from paceline.algorithms.methods.streaming_diloco import MIXED
-from paceline.algorithms.methods.sync_elastic import MOVE, SyncEasgd2
 
 COUNT = 4096
 LAYERS = tuple(Layer(f"layer{n}", n * 1024, (n + 1) * 1024) for n in range(4))

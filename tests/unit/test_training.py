@@ -120,7 +120,7 @@ def test_digits_are_the_same_flat_and_as_pictures() -> None:
 
 
 def test_batch_normalisation_of_a_known_model_keeps_nothing() -> None:
-    from paceline.workloads.learners.module_trial import prepared
+    from paceline.workloads.learners.torch_building import prepared
 
     module = prepared(ZOO["resnet50"].make())
     assert not list(module.buffers())

@@ -11,7 +11,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Learner
 from paceline.algorithms.core.values import Null, Samples
 from paceline.workloads import MODELS, build, problems
-from paceline.workloads.batches.digits import digits, pixels_and_labels
+from paceline.workloads.batches.examples import digits, pixels_and_labels
 from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 
 LEARNERS: dict[str, dict[str, Any]] = {

@@ -33,7 +33,7 @@ class PassLike(Protocol):
 
 
 class ProductLike(Protocol):
-    """A convolution or a matrix product of a forward pass, with its sizes; see `workloads.models.layer_costs`."""
+    """A convolution or a matrix product of a forward pass, with its sizes; see `workloads.models.layer_tables`."""
 
     @property
     def form(self) -> str: ...

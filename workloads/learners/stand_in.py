@@ -4,17 +4,52 @@ Programs, networks and clocks use the layers, bytes and batches of the big model
 those of the small problem. So the same events happen at the same times as without numbers. A batch of `batch` samples
 of the model corresponds to `stand_for` samples of the problem, and other batches in proportion, rounded such that the
 sum over a global batch is correct and no batch is empty.
+
+A learner for timing only: weights and gradients have a size but no numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paceline.algorithms.core.job import Evaluation, Learner
-from paceline.algorithms.core.values import Layout, Samples, length
+from paceline.algorithms.core.job import Evaluation, Learner, OneByOne
+from paceline.algorithms.core.values import Layout, Null, Samples, length
 from paceline.algorithms.runtime.sized import RepresentedSize, Sized
+
+
+@dataclass(frozen=True, slots=True)
+class TimingOnly(OneByOne):
+    """A learner without numbers. Losses are NaN and there is no accuracy.
+
+    Args:
+        layout: the layers, which determine the size of the vectors.
+        num_samples: number of samples in one epoch.
+        item_bytes: bytes of one number, 4 or 8.
+    """
+
+    layout: Layout
+    num_samples: int
+    item_bytes: int = 4
+
+    def initial(self) -> Null:
+        return Null(self.layout.size, self.item_bytes)
+
+    def load(self, samples: Samples) -> None:
+        """Returns no data."""
+
+    def gradient(self, vector: Null, data: None) -> tuple[Null, float]:
+        return vector, math.nan
+
+    def layer_gradients(self, vector: Null, data: None, ready: Callable[[str, Null], None]) -> float:
+        for layer in reversed(self.layout.layers):
+            ready(layer.name, vector[layer.part])
+        return math.nan
+
+    def evaluate(self, vector: Null) -> Evaluation:
+        return Evaluation(math.nan, None)
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ def find_model(name: str) -> ModelInfo:
 
     >>> find_model("vgg19").parameters
     143667240
-    >>> find_model("paceline.workloads.models.transformer:transformer").parameters
+    >>> find_model("paceline.workloads.models.paper_networks:transformer").parameters
     8289552
     >>> find_model("vgg")
     Traceback (most recent call last):

@@ -11,6 +11,8 @@
   than the length of a buffer. Runs rotate among the workers between epochs: in epoch e all begin ⌊N j/P⌋ records nearer
   to the front, j = e mod P, wrapping around to the end of the file. With equal batches no run crosses the end of the
   file, so an epoch begins P runs; with unequal batches one run may cross it, and is read as two.
+
+The settings of a scenario for reading samples.
 """
 
 from __future__ import annotations
@@ -164,3 +166,33 @@ def _mixed(window: ShuffleWindow, seed: int) -> Places:
     order = np.random.default_rng(np.random.SeedSequence((seed, *window))).permutation(window.size)
     order.setflags(write=False)
     return order
+
+
+BUFFER = 1024
+"""records in a shuffle buffer; provenance: ours, three mebibytes of pictures of 32 × 32 × 3 bytes"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingSettings:
+    """How samples are read; see `Order` for the strategies.
+
+    Args:
+        strategy: the order of the samples, which determines the pieces.
+        buffer: number of records that are shuffled together, if the strategy is contiguous.
+        prefetch: number of batches that are read ahead; 0: a rank waits for every batch.
+        record: bytes of one sample in the file; None: those of the data set.
+    """
+
+    strategy: Strategy = "contiguous"
+    buffer: int = BUFFER
+    prefetch: int = 2
+    record: int | None = None
+
+    def order(self, num_samples: int, seed: int) -> Order:
+        """Returns the order of samples.
+
+        Args:
+            num_samples: number of samples in the file.
+            seed: seed of the shuffling.
+        """
+        return Order(strategy=self.strategy, num_samples=num_samples, seed=seed, buffer=self.buffer)
