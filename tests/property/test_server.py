@@ -30,6 +30,7 @@ from paceline.algorithms.methods.parameter_server import (
     ServerStopped,
     Softsync,
     SyncSgdPs,
+    damped,
 )
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.methods.ssp import Downpour, Packet

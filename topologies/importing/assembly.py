@@ -13,6 +13,14 @@ XML as a tree whose elements have line numbers.
 
 A document type may be declared and is not fetched; entities are refused, since a few lines of them can expand to
 gigabytes or include other files.
+
+The default places of a graph's vertices in a picture.
+
+Devices, or hosts without devices, are at the bottom, and vertices k hops away from them in row k above. The order of
+each row follows the neighbours below, so that trees look like trees. If many connections are inside rows (rings, tori,
+dragonflies, meshes of GPUs) there are no rows: distances in the picture follow distances in the graph (Kamada and Kawai
+1989), or, for more than 150 vertices, forces between neighbours (Fruchterman and Reingold 1991). More than 1,500
+vertices are never drawn, and are only put apart.
 """
 
 from __future__ import annotations
@@ -296,7 +304,7 @@ def assemble(
         raise InputError(f"{where}: has no device or host; expected a vertex of one of these kinds")
     import networkx as nx
 
-    from paceline.topologies.importing.places import places
+    from paceline.topologies.importing.assembly import places
 
     shape: nx.Graph[str] = nx.Graph()
     shape.add_nodes_from(kinds)
