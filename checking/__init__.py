@@ -1,7 +1,7 @@
 """The any-order interpreter: it has no clock, and a chooser selects the next move.
 
-Read `anyorder` first, then `driver` (how a run goes on), `moves` (choosers), `check_guarantees` (checks of a run),
-`replay` (repeats a real run bit for bit) and `hidden_state` (enters programs again from their states). The functions
+Read `anyorder` first, then `driver` (how a run goes on), `moves` (choosers), `check_guarantees` (checks of a run) and
+`replay` (repeats a real run bit for bit). `hidden_state` enters programs again from their states. The functions
 `replay.replay` and `hidden_state.hidden_state` stay in their modules, because a package cannot offer a name that is
 also its submodule.
 """
