@@ -1,7 +1,7 @@
 """What the checker sees: every inequivalent order of small runs, and how soon planted bugs are found, on one core.
 
     python benchmarks/checking.py                                # both: 20 minutes
-    python benchmarks/checking.py --only orders --markdown       # the table of docs/results/exhaustive.md
+    python benchmarks/checking.py --only orders --markdown       # the table of docs/results/simulator.md
     python benchmarks/checking.py --only orders --sizes 2x2 --seconds 5 --methods async-sgd,ssp
     python benchmarks/checking.py --only bugs --bugs ssp-gate-off-by-one,easgd-replies-after-move
 

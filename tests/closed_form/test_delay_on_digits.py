@@ -4,7 +4,7 @@
 steps old; `sequential-sgd` other batches with learning rates that grow with the batch. The 360 held-out digits are
 evaluated every 640 samples. A target counts as reached at the first evaluation that reaches it. The first d steps of
 `agd` change nothing and are counted. The values of O6 (docs/invariants.md) were measured with a NumPy network of the
-same size with another start and another split, so only the shape is expected to agree. docs/results/quadratic.md has
+same size with another start and another split, so only the shape is expected to agree. docs/results/simulator.md has
 the medians of three seeds and 40 epochs.
 """
 

@@ -491,7 +491,7 @@ def together_of(module: nn.Module, dtype: torch.dtype) -> int:
 
     A block of weights must fit in a processor's cache to be faster than single weights: 32 vectors of at most 128 KiB,
     16 of at most 512 KiB. Batches of more than `WORTH_FLOPS` are not faster together either. The measurements are in
-    docs/results/learning.md.
+    docs/results/simulator.md.
 
     Args:
         module: the module.
