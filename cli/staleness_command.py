@@ -78,7 +78,7 @@ def staleness(
     """
     from paceline.reports import staleness as report
 
-    staleness = [report.Staleness.of(read(path)) for path in runs]
+    staleness = [report.RunStaleness.of(read(path)) for path in runs]
     if figure is not None:
         from paceline.reports import png
         from paceline.reports.staleness import charts_of_runs

@@ -78,7 +78,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """A cell that says more than a value.
 
     Args:
@@ -101,7 +101,7 @@ class Cell:
 
 
 Row = Sequence[Any]
-"""cells of a row: `Cell`, numbers, intervals ``{mean, low, high}``, texts, or None"""
+"""cells of a row: `TableCell`, numbers, intervals ``{mean, low, high}``, texts, or None"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Table:
         """Returns the text of a cell; half of an interval and a range are on lines of their own.
 
         >>> from paceline.records.figures import STEP_TIME
-        >>> cells = ("easgd", Cell(0.0467, low=0.04, high=0.05))
+        >>> cells = ("easgd", TableCell(0.0467, low=0.04, high=0.05))
         >>> table = Table("Runs", [Column("name"), Column.of(STEP_TIME)], [cells])
         >>> table.text(0, 0), table.text(0, 1)
         ('easgd', '46.7\\n40–50')
@@ -163,7 +163,7 @@ def text_of(content: Any, column: Column) -> str:
         content: the cell.
         column: its column.
     """
-    cell = content if isinstance(content, Cell) else Cell(content)
+    cell = content if isinstance(content, TableCell) else TableCell(content)
     if cell.words:
         return cell.words
     if cell.value is None or isinstance(cell.value, str):
@@ -184,7 +184,7 @@ def text_of(content: Any, column: Column) -> str:
 
 def plain(content: Any) -> Any:
     """Returns the value of a cell: a number, an interval, a text or None."""
-    return content.value if isinstance(content, Cell) else content
+    return content.value if isinstance(content, TableCell) else content
 
 
 Scale = Literal["linear", "log", "category", "nines"]
@@ -354,7 +354,7 @@ Block = Claim | Table | Chart | Timeline | Picture
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """One tab of a report.
 
     Args:
@@ -387,22 +387,22 @@ class Answer:
     blocks: Sequence[Block]
     data: Callable[[], Mapping[str, Any]] = dict
     subtitle: str = ""
-    sections: Callable[[], Sequence[Section]] = tuple
+    sections: Callable[[], Sequence[ReportSection]] = tuple
     summary: Callable[[], Sequence[Block]] = tuple
     notes: Sequence[str] = ()
-    parts: Sequence[Section] = ()
+    parts: Sequence[ReportSection] = ()
 
     @property
     def printed(self) -> list[Block]:
         """What a terminal and a notebook print: its blocks, then those of its parts."""
         return [*self.blocks, *(block for part in self.parts for block in part.blocks)]
 
-    def whole(self) -> list[Section]:
+    def whole(self) -> list[ReportSection]:
         """Returns all sections of its report; the summary is first, and begins with what was found."""
         claims = [block for block in self.blocks if isinstance(block, Claim)]
         others = [block for block in self.blocks if not isinstance(block, Claim)]
         summary = [*claims, *others, *map(Claim, self.notes), *self.summary()]
-        return [Section("summary", "Summary", summary), *self.parts, *self.sections()]
+        return [ReportSection("summary", "Summary", summary), *self.parts, *self.sections()]
 
     @property
     def tables(self) -> list[Table]:

@@ -18,7 +18,7 @@ from paceline.records.figures import (
     PERCENT,
     significant,
 )
-from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Table
+from paceline.reports.blocks import Answer, Block, Claim, Column, Table, TableCell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -210,7 +210,7 @@ def _device_table(items: list[Item]) -> Table:
         known = (item.get("published_rows"), item.get("left_out_error"))
         rows.append(
             (item["name"], item["kind"], peaks, memory, speed,
-             *(Cell("" if value is None else value) for value in known), item["description"])
+             *(TableCell("" if value is None else value) for value in known), item["description"])
         )  # fmt: skip
     return Table(f"{len(items)} devices", columns, rows)
 

@@ -19,15 +19,15 @@ from paceline.reports.blocks import (
     Answer,
     Axis,
     Block,
-    Cell,
     Chart,
     Claim,
     Column,
     Picture,
     Plot,
-    Section,
+    ReportSection,
     Series,
     Table,
+    TableCell,
     Tone,
 )
 from paceline.reports.provenance import versions_section
@@ -86,7 +86,8 @@ def answer_of_check(documents: Sequence[Document], stories: Sequence[Told] = (),
         sections=lambda: [versions_section()],
         notes=() if stories else ["No counterexample was found. This does not prove that there is none."],
         parts=[
-            Section(f"counterexample-{number}", f"{case.story.method}: {case.story.guarantee}", blocks_of_story(case))
+            ReportSection(f"counterexample-{number}", f"{case.story.method}: {case.story.guarantee}",
+                          blocks_of_story(case))
             for number, case in enumerate(stories, start=1)
         ],
     )  # fmt: skip
@@ -147,7 +148,7 @@ def verdicts_table(document: Document, name: str) -> Table:
     rows = [
         (
             guarantee["name"],
-            Cell(guarantee["verdict"], tone=TONES.get(guarantee["verdict"], "plain")),
+            TableCell(guarantee["verdict"], tone=TONES.get(guarantee["verdict"], "plain")),
             guarantee["schedules"],
             guarantee["seconds"],
             needs.get(guarantee["name"], ""),
@@ -169,7 +170,7 @@ def worst_table(document: Document, name: str) -> Table:
     rows = [
         (
             worst["quantity"],
-            Cell(worst["value"], tone=TONES.get(guarantee["verdict"], "plain")),
+            TableCell(worst["value"], tone=TONES.get(guarantee["verdict"], "plain")),
             worst["bound"],
             guarantee["name"],
         )
@@ -197,7 +198,7 @@ def orders_table(document: Document, name: str) -> Table:
     for explored in document["explored"]:
         orders = explored["orders"]
         every, least = orders["without_reduction"], orders["counted"] != orders["explored"]
-        counted = Cell(every, words=f"≥ {COUNT.text(every)}" if least and every is not None else "")
+        counted = TableCell(every, words=f"≥ {COUNT.text(every)}" if least and every is not None else "")
         size = explored["workers"], explored["steps"], orders["explored"], orders["seconds"]
         rows.append((*size, orders["complete"], counted, *[explored["deaths"]] * died))
     return Table(f"{name}: orders", columns, rows, keys=2)
@@ -290,11 +291,13 @@ def _sentences(story: Story) -> Table:
     timed = any(sentence.time_s is not None for sentence in story.sentences)
     rows: list[list[Any]] = []
     for sentence in story.sentences:
-        words = Cell(f"{sentence.subject}: {sentence.words}", tone="bad" if sentence.label.startswith("✗") else "plain")
+        words = TableCell(
+            f"{sentence.subject}: {sentence.words}", tone="bad" if sentence.label.startswith("✗") else "plain"
+        )
         rows.append([sentence.number, *[sentence.time_s] * timed, words, sentence.line])
         if story.left_out and sentence.number == story.left_out_after:
-            nothing = Cell(None, words=" ")
-            rows.append([nothing, *[nothing] * timed, Cell(story.gap, tone="faint"), ""])
+            nothing = TableCell(None, words=" ")
+            rows.append([nothing, *[nothing] * timed, TableCell(story.gap, tone="faint"), ""])
     columns = [
         Column("", COUNT), *[Column("time", SECONDS, DIGITS)] * timed, Column("who does what"), Column("program line"),
     ]  # fmt: skip

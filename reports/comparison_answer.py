@@ -21,7 +21,19 @@ from paceline.records.figures import (
     signed_percent,
 )
 from paceline.reports.attribution.timeline import named
-from paceline.reports.blocks import Answer, Axis, Block, Cell, Chart, Claim, Column, Plot, Section, Series, Table
+from paceline.reports.blocks import (
+    Answer,
+    Axis,
+    Block,
+    Chart,
+    Claim,
+    Column,
+    Plot,
+    ReportSection,
+    Series,
+    Table,
+    TableCell,
+)
 from paceline.reports.comparison.comparison import ComparedLine, ComparisonResult
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.error_table import error_tables
@@ -72,7 +84,7 @@ def answer_of_comparison(
     def summary() -> list[Block]:
         return [*broken_promises(every), errors_chart(lines()), terms()]
 
-    def sections() -> list[Section]:
+    def sections() -> list[ReportSection]:
         return sections_of_runs(every, errors_section(lines())) if every else [errors_section(lines())]
 
     return Answer(
@@ -119,7 +131,7 @@ def comparison_chart(comparison: ComparisonResult) -> Chart:
     return step_times_chart(simulated, measured)
 
 
-def errors_section(lines: Sequence[Mapping[str, Any]]) -> Section:
+def errors_section(lines: Sequence[Mapping[str, Any]]) -> ReportSection:
     """Returns the section of errors of predictions, their sources, and the errors of simpler models.
 
     Args:
@@ -132,7 +144,9 @@ def errors_section(lines: Sequence[Mapping[str, Any]]) -> Section:
         "details would have been worth."
     )
     claims = [words, *(line["explanation"]["words"] for line in explained)]
-    return Section("errors", "Errors", [*map(Claim, claims), errors_table(lines), *map(_sources_chart, explained)])
+    return ReportSection(
+        "errors", "Errors", [*map(Claim, claims), errors_table(lines), *map(_sources_chart, explained)]
+    )
 
 
 def _models(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -159,9 +173,9 @@ def errors_table(lines: Sequence[Mapping[str, Any]]) -> Table:
                 [
                     line["name"],
                     figure.title,
-                    *(Cell(value, unit=figure.unit, digits=figure.digits) for value in sides),
+                    *(TableCell(value, unit=figure.unit, digits=figure.digits) for value in sides),
                     error_cell(figure.of(line["error"])),
-                    *(Cell(value, tone="faint") for value in errors),
+                    *(TableCell(value, tone="faint") for value in errors),
                 ]
             )
     columns = [

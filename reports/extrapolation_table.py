@@ -13,7 +13,7 @@ from typing import Any
 from paceline.records import Run
 from paceline.records.extrapolated import Extrapolated
 from paceline.records.figures import HOURS, MILLIONS, PLAIN, THROUGHPUT, TIME_TO_TARGET
-from paceline.reports.blocks import Cell, Column, Table
+from paceline.reports.blocks import Column, Table, TableCell
 from paceline.reports.comparison.prediction_errors import figure
 from paceline.reports.comparison.ranking import SHOWN_ALIKE, is_unfinished, leaders, undecided
 from paceline.reports.words import listed
@@ -62,8 +62,8 @@ def extrapolation_table(lines: Sequence[dict[str, Any]]) -> Table:
     return Table(f"Extrapolated, not trained, from a {first['method']}: {first['reference']['reaches']}", columns, rows)
 
 
-def _or_not(value: Any) -> Cell:
-    return Cell(value, words=NOT_REACHED if value is None else "")
+def _or_not(value: Any) -> TableCell:
+    return TableCell(value, words=NOT_REACHED if value is None else "")
 
 
 def words(lines: Sequence[dict[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.records.figures import BYTES, BYTES_PER_SECOND, MILLISECONDS
-from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Row, Table, Tone
+from paceline.reports.blocks import Answer, Block, Claim, Column, Row, Table, TableCell, Tone
 from paceline.scenarios import load
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def doctor_answer(checks: Iterable[MachineCheck], *, everything: bool = False) -
     checks = list(checks)
     lacking = [check.name for check in checks if check.required and check.status == "missing"]
     rows = [
-        (check.name, Cell(check.status, tone="bad" if check.name in lacking else TONES[check.status]), check.found)
+        (check.name, TableCell(check.status, tone="bad" if check.name in lacking else TONES[check.status]), check.found)
         for check in checks
     ]
     blocks: list[Block] = [Table("This machine", [Column("part"), Column("status"), Column("found")], rows)]
@@ -70,7 +70,7 @@ def table(machine: MachinePart) -> Table:
 
     def timed(cost: str, of: str, time: float, low: float | None, high: float | None) -> Row:
         # of a single launch no range is known
-        return cost, of, Cell(time, low=time if low is None else low, high=time if high is None else high)
+        return cost, of, TableCell(time, low=time if low is None else low, high=time if high is None else high)
 
     rows: list[Row] = []
     for part in machine.gradients:
@@ -89,7 +89,7 @@ def table(machine: MachinePart) -> Table:
         rows.append(timed("start-up", "launch to first step", start.time, start.low, start.high))
     for name in type(machine.rates).model_fields:
         if (rate := getattr(machine.rates, name)) is not None:
-            rows.append((f"rate: {name.replace('_', ' ')}", BYTES_PER_SECOND.text(rate.rate), Cell("")))
+            rows.append((f"rate: {name.replace('_', ' ')}", BYTES_PER_SECOND.text(rate.rate), TableCell("")))
     title = f"{machine.model} on {machine.made.processor or 'an unnamed machine'}, {machine.ranks} ranks"
     columns = [Column("cost"), Column("of"), Column("time", MILLISECONDS, code="time_s")]
     words = "A range below a time: from the shortest to the longest launch."

@@ -17,7 +17,7 @@ from paceline.algorithms.core.errors import PacelineError
 from paceline.records import Run
 from paceline.records.figures import BYTES_PER_SECOND, COUNT, DURATION
 from paceline.records.machine import package_versions
-from paceline.reports.blocks import Answer, Block, Claim, Column, Section, Table
+from paceline.reports.blocks import Answer, Block, Claim, Column, ReportSection, Table
 from paceline.reports.timeline_data import label_of
 from paceline.topologies.cluster import ClusterModel
 
@@ -155,7 +155,7 @@ def _model(name: Any) -> Iterator[Preset]:
         yield Preset(f"model {name}", f"{model.parameters:,} parameters", model.provenance)
 
 
-def scenario_section(scenario: Mapping[str, Any], assumptions: Sequence[str] = (), workers: int = 0) -> Section:
+def scenario_section(scenario: Mapping[str, Any], assumptions: Sequence[str] = (), workers: int = 0) -> ReportSection:
     """Returns the section of the scenario, and of the source of every preset in it.
 
     Args:
@@ -184,7 +184,7 @@ def scenario_section(scenario: Mapping[str, Any], assumptions: Sequence[str] = (
         columns = [Column("", COUNT), Column("assumption")]
         blocks.append(Table("What the simulation assumes", columns, list(enumerate(assumptions, 1))))
     blocks.append(Claim(text, "The scenario, without empty keys", verbatim=True))
-    return Section("scenario", "Scenario", blocks)
+    return ReportSection("scenario", "Scenario", blocks)
 
 
 def without_empty(value: Any) -> Any:
@@ -201,7 +201,7 @@ def without_empty(value: Any) -> Any:
     return value
 
 
-def versions_section(runs: Sequence[Run] = ()) -> Section:
+def versions_section(runs: Sequence[Run] = ()) -> ReportSection:
     """Returns the section of versions, machines and the folders of runs.
 
     Args:
@@ -214,7 +214,7 @@ def versions_section(runs: Sequence[Run] = ()) -> Section:
         tables.append(Table("Folders of the runs", [Column("run"), Column("folder")], rows, folded=True))
     written = {"written": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", **package_versions()}
     tables.append(_facts("This report", written, folded=bool(runs)))
-    return Section("versions", "Versions", tables)
+    return ReportSection("versions", "Versions", tables)
 
 
 def _facts(title: str, values: Mapping[str, Any], *, folded: bool) -> Table:

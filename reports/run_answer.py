@@ -11,7 +11,7 @@ from paceline.records import Run
 from paceline.records.faults import failure_sentences
 from paceline.records.figures import PERCENT
 from paceline.records.keeping import says
-from paceline.reports.blocks import Answer, Block, Claim, Section
+from paceline.reports.blocks import Answer, Block, Claim, ReportSection
 from paceline.reports.comparison.ranking import by_algorithm, figures, say_unfinished_runs, soonest
 from paceline.reports.comparison.run_table import runs_table, seeds_table
 from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
@@ -52,7 +52,7 @@ def answer_of_runs(runs: Sequence[Run], *, each: bool = False, links: bool = Fal
 
         return [*broken_promises(runs), terms()]
 
-    def sections() -> Sequence[Section]:
+    def sections() -> Sequence[ReportSection]:
         from paceline.reports.run_report import sections_of_runs
 
         return sections_of_runs(runs)

@@ -18,7 +18,7 @@ from paceline.records.figures import (
     WALL_TIME,
 )
 from paceline.records.staleness import CLOCK_GAP, COUNTS, notions_of
-from paceline.reports.blocks import Block, Chart, Claim, Column, Section, Table, Timeline
+from paceline.reports.blocks import Block, Chart, Claim, Column, ReportSection, Table, Timeline
 from paceline.reports.comparison.ranking import by_algorithm
 from paceline.reports.link_words import figures_of, link_sentences
 from paceline.reports.provenance import scenario_section, versions_section
@@ -37,7 +37,7 @@ from paceline.reports.staleness import OWN, Drawn, Kinds, staleness_charts
 from paceline.reports.timeline_data import label_of, timeline_of
 
 
-def sections_of_runs(runs: Sequence[Run], *errors: Section) -> list[Section]:
+def sections_of_runs(runs: Sequence[Run], *errors: ReportSection) -> list[ReportSection]:
     """Returns the sections of runs after the summary.
 
     Args:
@@ -73,13 +73,13 @@ def first_seeds(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if first[run.algorithm, run.kind] is run]
 
 
-def _learning(runs: Sequence[Run]) -> Section | None:
+def _learning(runs: Sequence[Run]) -> ReportSection | None:
     charts = [learning_chart(runs, "accuracy"), learning_chart(runs, "loss")]
     known: list[Block] = [chart for chart in charts if chart is not None]
-    return Section("learning", "Learning", known) if known else None
+    return ReportSection("learning", "Learning", known) if known else None
 
 
-def _timeline(runs: Sequence[Run]) -> Section | None:
+def _timeline(runs: Sequence[Run]) -> ReportSection | None:
     """Returns the section of the timeline of every rank; None if no run recorded spans."""
     shown = first_seeds(runs)
     data = [timeline for run in shown if (timeline := timeline_of(run, len(shown))) is not None]
@@ -96,13 +96,13 @@ def _timeline(runs: Sequence[Run]) -> Section | None:
         "of time in the section Time have the same content as figures.",
         runs=data,
     )
-    return Section("timeline", "Timeline", [block])
+    return ReportSection("timeline", "Timeline", [block])
 
 
 # --- staleness -------------------------------------------------------------------------------------------------------
 
 
-def staleness_section(runs: Sequence[Run]) -> Section | None:
+def staleness_section(runs: Sequence[Run]) -> ReportSection | None:
     """Returns the section of staleness by kind, rank and time; None if no run has an update.
 
     Args:
@@ -138,7 +138,7 @@ def staleness_section(runs: Sequence[Run]) -> Section | None:
         Table("Staleness by kind", columns, rows, keys=2),
         Table("What each kind counts", [Column("kind"), Column("counts")], [(kind, COUNTS[kind]) for kind in kinds]),
     ]
-    return Section("staleness", "Staleness", blocks)
+    return ReportSection("staleness", "Staleness", blocks)
 
 
 def _with_all(kinds: Kinds) -> Kinds:
@@ -158,7 +158,7 @@ def _largest_mean(drawn: Sequence[Drawn]) -> float:
 # --- time and links --------------------------------------------------------------------------------------------------
 
 
-def _time(runs: Sequence[Run]) -> Section:
+def _time(runs: Sequence[Run]) -> ReportSection:
     """Returns the section of where the time goes: shares by activity, rates, and the figures of every run."""
     shown = first_seeds(runs)
     charts: list[Chart | None] = [shares_chart(runs), rank_shares_chart(shown), *rate_charts(shown)]
@@ -167,10 +167,10 @@ def _time(runs: Sequence[Run]) -> Section:
     table = Table(
         "Time and throughput of every run", [Column("run"), *map(Column.of, figures)], rows, folded=True
     )  # fmt: skip
-    return Section("time", "Time", [*(chart for chart in charts if chart is not None), table])
+    return ReportSection("time", "Time", [*(chart for chart in charts if chart is not None), table])
 
 
-def links_section(runs: Sequence[Run]) -> Section | None:
+def links_section(runs: Sequence[Run]) -> ReportSection | None:
     """Returns the section of links; None if no run counted what its links carried, as measured runs do not.
 
     Args:
@@ -204,4 +204,4 @@ def links_section(runs: Sequence[Run]) -> Section | None:
         link_kinds_chart(shown),
         Table("Links by kind", columns, rows, keys=2, words=both),
     ]
-    return Section("links", "Links", blocks)
+    return ReportSection("links", "Links", blocks)

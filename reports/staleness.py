@@ -55,7 +55,7 @@ MOST_RANKS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Staleness:
+class RunStaleness:
     """The staleness of one run, from its tables."""
 
     run: Run
@@ -67,10 +67,10 @@ class Staleness:
     """mean time of a worker's steps"""
 
     @staticmethod
-    def of(run: Run) -> Staleness:
+    def of(run: Run) -> RunStaleness:
         """Computes the staleness from the tables of a run."""
         staleness_kind = StalenessKind(run.summary["staleness"]["notion"])
-        return Staleness(run=run, own=NAMES[staleness_kind], notions=notions_of(run), step_s=step_seconds(run))
+        return RunStaleness(run=run, own=NAMES[staleness_kind], notions=notions_of(run), step_s=step_seconds(run))
 
     @property
     def title(self) -> str:
@@ -115,7 +115,7 @@ class Staleness:
 
 
 def answer_of_staleness(
-    runs: Sequence[Staleness], *, layer: bool = False, over_time: bool = False, why: bool = False
+    runs: Sequence[RunStaleness], *, layer: bool = False, over_time: bool = False, why: bool = False
 ) -> Answer:
     """Returns the answer of `paceline staleness`.
 
@@ -135,7 +135,7 @@ def answer_of_staleness(
     return Answer("Staleness", blocks, lambda: {"runs": [{**run.answer(), "says": says(run).strip()} for run in runs]})
 
 
-def notions_table(staleness: Staleness) -> Table:
+def notions_table(staleness: RunStaleness) -> Table:
     """Returns a table with a line for each notion."""
     columns = [Column(name, UPDATES) for name in ("mean", "half are at least", "mean of ranks", "largest")]
     rows = [
@@ -151,7 +151,7 @@ def notions_table(staleness: Staleness) -> Table:
     return Table("all updates", [Column("notion"), *columns], rows)
 
 
-def ranks_table(staleness: Staleness) -> Table:
+def ranks_table(staleness: RunStaleness) -> Table:
     """Returns a line for each worker: mean and maximum of every notion, the age of gradients, and the step time."""
     columns = [Column(f"{name}, {what}", UPDATES) for name in staleness.notions for what in ("mean", "largest")]
     ranks = {name: {row["rank"]: row for row in notion.by_rank} for name, notion in staleness.notions.items()}
@@ -179,7 +179,7 @@ def _chosen(ranks: Sequence[int], staleness: Callable[[int], float]) -> list[int
     return sorted([*ordered[: MOST_RANKS // 2], *ordered[-MOST_RANKS // 2 :]])
 
 
-def layers_table(staleness: Staleness) -> Table | Claim:
+def layers_table(staleness: RunStaleness) -> Table | Claim:
     """Returns a table with a line for each layer, or the reason why there is none."""
     layers = layers_of(staleness.run)
     if not layers:
@@ -196,7 +196,7 @@ def layers_table(staleness: Staleness) -> Table | Claim:
     return Table("by layer", columns, rows)
 
 
-def time_tables(staleness: Staleness) -> Iterator[Table | Claim]:
+def time_tables(staleness: RunStaleness) -> Iterator[Table | Claim]:
     """Yields a table for each notion, with a line for each interval of the run."""
     figures = {"mean": "mean", "p50": "half at most", "p95": "95 % at most", "max": "largest"}
     columns = [UP_TO, Column("counted", COUNT), *(Column(header, UPDATES) for header in figures.values())]
@@ -209,7 +209,7 @@ def time_tables(staleness: Staleness) -> Iterator[Table | Claim]:
         yield Table(f"{name} over time", columns, rows)
 
 
-def why_tables(staleness: Staleness) -> Iterator[Table | Claim]:
+def why_tables(staleness: RunStaleness) -> Iterator[Table | Claim]:
     """Yields tables of staleness against change of loss: between evaluations and, if recorded, by update.
 
     At most `WINDOWS` evaluations are shown.
@@ -244,7 +244,7 @@ def why_tables(staleness: Staleness) -> Iterator[Table | Claim]:
         yield Table("drift: distance from the mean of all workers", columns, rows)
 
 
-def _between_table(staleness: Staleness) -> Table:
+def _between_table(staleness: RunStaleness) -> Table:
     tables = staleness.run.tables
     columns = [
         UP_TO, Column("gradients", COUNT), Column(staleness.own, UPDATES), AGE, Column("change of the loss", PLAIN),
@@ -269,7 +269,7 @@ def _change(value: float) -> str:
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
-def says(staleness: Staleness) -> str:
+def says(staleness: RunStaleness) -> str:
     """Describes the staleness in sentences."""
     return (
         " ".join(
@@ -286,7 +286,7 @@ def says(staleness: Staleness) -> str:
     )
 
 
-def _of_records(staleness: Staleness) -> Iterator[str]:
+def _of_records(staleness: RunStaleness) -> Iterator[str]:
     if (records := records_of(staleness.run)) is not None:
         workers = int((staleness.run.tables.ranks["gradients"] > 0).sum())
         yield records_in_words(records, workers)
@@ -294,7 +294,7 @@ def _of_records(staleness: Staleness) -> Iterator[str]:
             yield "Ages and courses over time are estimated from the updates that were kept."
 
 
-def _of_all(staleness: Staleness) -> Iterator[str]:
+def _of_all(staleness: RunStaleness) -> Iterator[str]:
     own = staleness.notions[staleness.own].histogram
     if not own:
         yield "Nothing was applied."
@@ -308,7 +308,7 @@ def _of_all(staleness: Staleness) -> Iterator[str]:
         yield f"Half of the updates have a {staleness.own} of {half} or more{more}; the largest is {high}."
 
 
-def _of_ranks(staleness: Staleness) -> Iterator[str]:
+def _of_ranks(staleness: RunStaleness) -> Iterator[str]:
     """Yields which rank has the stalest gradients, if the ranks differ by more than a tenth."""
     means = {row["rank"]: row["mean"] for row in staleness.notions[staleness.own].by_rank}
     if len(means) < 2 or not means.keys() <= staleness.step_s.keys():
@@ -322,7 +322,7 @@ def _of_ranks(staleness: Staleness) -> Iterator[str]:
     yield f"rank {least} sees {significant(means[least])}."
 
 
-def _of_clocks(staleness: Staleness) -> Iterator[str]:
+def _of_clocks(staleness: RunStaleness) -> Iterator[str]:
     for name, notion in staleness.notions.items():
         if name != staleness.own:
             ahead = significant(notion.figures["mean"] or 0.0)
@@ -330,7 +330,7 @@ def _of_clocks(staleness: Staleness) -> Iterator[str]:
             yield f"{notion.figures['max']} at most."
 
 
-def _of_ages(staleness: Staleness) -> Iterator[str]:
+def _of_ages(staleness: RunStaleness) -> Iterator[str]:
     age = ages(staleness.run.tables.updates)
     if age["mean_s"] is not None and age["p95_s"] is not None:
         mean = MILLISECONDS.with_symbol(age["mean_s"])
@@ -338,7 +338,7 @@ def _of_ages(staleness: Staleness) -> Iterator[str]:
         yield f"at most {MILLISECONDS.with_symbol(age['p95_s'])}."
 
 
-def _of_probes(staleness: Staleness) -> Iterator[str]:
+def _of_probes(staleness: RunStaleness) -> Iterator[str]:
     line = slope(staleness.run.tables.probes)
     if line is None or line["low"] is None or line["high"] is None:
         return
@@ -394,7 +394,7 @@ def staleness_charts(kinds: Kinds) -> list[Chart]:
     return [*charts, course] if course is not None else charts
 
 
-def charts_of_runs(runs: Sequence[Staleness]) -> list[Chart]:
+def charts_of_runs(runs: Sequence[RunStaleness]) -> list[Chart]:
     """Returns two charts for each run: the distribution of its method's own kind of staleness, and the course.
 
     Args:

@@ -37,7 +37,7 @@ from paceline.records.figures import (
 from paceline.records.keeping import says
 from paceline.records.stored_runs import RunFolders, StoredRun, differences
 from paceline.records.summary import rank_seconds, step_seconds
-from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Table
+from paceline.reports.blocks import Answer, Block, Claim, Column, Table, TableCell
 from paceline.reports.comparison.ranking import aim_of
 from paceline.reports.comparison.run_table import runs_table
 from paceline.reports.link_words import link_sentences, links_table
@@ -159,12 +159,12 @@ def comparison_answer(compared: RunComparison) -> Answer:
     return Answer("Stored runs side by side", comparison_tables(compared), compared.record)
 
 
-def _beside_first(figure: Figure, values: Sequence[float | None]) -> Iterator[Cell]:
+def _beside_first(figure: Figure, values: Sequence[float | None]) -> Iterator[TableCell]:
     """Yields the value of each run, and below it the difference from the first run."""
     first = values[0]
     for number, value in enumerate(values):
         relative = f"\n{signed_percent(value / first - 1)}" if number > 0 and value is not None and first else ""
-        yield Cell(value, words=f"{figure.text(value)}{relative}")
+        yield TableCell(value, words=f"{figure.text(value)}{relative}")
 
 
 def description(run: Run, stored: StoredRun) -> list[Block]:

@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from paceline.reports.blocks import Block, Cell, Chart, Claim, Column, Picture, Row, Table, Timeline, text_of
+from paceline.reports.blocks import Block, Chart, Claim, Column, Picture, Row, Table, TableCell, Timeline, text_of
 
 STYLES = {"plain": "", "good": "green", "fair": "yellow", "bad": "red", "faint": "dim", "strong": "bold"}
 """the style of each tone"""
@@ -185,7 +185,7 @@ def cells(table: Table, row: int, columns: Sequence[int], widths: Sequence[int] 
     """Yields the cells of some columns of a row; long texts are broken between words and at hyphens."""
     for at, width in itertools.zip_longest(columns, widths):
         content, text = table.rows[row][at], table.text(row, at)
-        tone = content.tone if isinstance(content, Cell) else "plain"
+        tone = content.tone if isinstance(content, TableCell) else "plain"
         if width is not None and not table.columns[at].numeric:
             text = "\n".join(broken(line, width) for line in text.splitlines())
         yield Text(text, style=STYLES[tone])

@@ -17,7 +17,7 @@ from paceline.records.figures import MILLISECONDS, STEP_TIME, Unit
 from paceline.reports.attribution.formulas import seconds
 from paceline.reports.attribution.recording import RecordedRun, RecordedTiming, mean_step_s, record, windows
 from paceline.reports.attribution.rows import GROUPS, ExplainedRow, breakdown
-from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Table
+from paceline.reports.blocks import Answer, Block, Claim, Column, Table, TableCell
 from paceline.reports.words import listed
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
@@ -424,7 +424,7 @@ def breakdown_table(explanation: Explanation) -> Table:
 def _cells(name: str, rows: Sequence[ExplainedRow]) -> tuple[str, float, float, Any]:
     """Returns the cells of the sum of some rows; what is not hidden has no figure."""
     hidden_s = sum(row.hidden_s for row in rows)
-    return name, sum(row.seconds for row in rows), sum(row.percent for row in rows), hidden_s or Cell("")
+    return name, sum(row.seconds for row in rows), sum(row.percent for row in rows), hidden_s or TableCell("")
 
 
 def mark(explanation: Explanation, row: ExplainedRow) -> str:
@@ -456,7 +456,7 @@ def what_if_table(explanation: Explanation) -> Table:
         (
             effect.words,
             effect.step_s,
-            Cell(-effect.saved, words=f"under {100 * LEAST:g}" if abs(effect.saved) < LEAST else ""),
+            TableCell(-effect.saved, words=f"under {100 * LEAST:g}" if abs(effect.saved) < LEAST else ""),
         )
         for effect in explanation.effects
     ]

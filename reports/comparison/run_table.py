@@ -30,7 +30,7 @@ from paceline.records.figures import (
     number,
 )
 from paceline.records.prediction_interval import bounds_of
-from paceline.reports.blocks import Cell, Column, Row, Table, Tone
+from paceline.reports.blocks import Column, Row, Table, TableCell, Tone
 from paceline.reports.comparison.comparison import ComparisonResult
 from paceline.reports.comparison.predict import PARTIAL_MODELS, WRONG_MODELS
 from paceline.reports.comparison.ranking import aim_of, by_algorithm, figures, marked
@@ -74,7 +74,7 @@ def _both_sides(comparison: ComparisonResult, title: str, figure: Figure) -> Tab
             figure.of(line.simulated),
             figure.of(line.measured),
             error_cell(figure.of(line.error)),
-            *(Cell(number(figure.of(line.wrong_models[model])), tone="faint") for model in WRONG_MODELS),
+            *(TableCell(number(figure.of(line.wrong_models[model])), tone="faint") for model in WRONG_MODELS),
         )
         for line in comparison.lines
     ]
@@ -108,7 +108,9 @@ def staleness_table(comparison: ComparisonResult) -> Table:
     rows = []
     for line in comparison.lines:
         farthest = worst([number(mean) for _, mean in line.error["staleness"]["by_rank"]])
-        partial = (Cell(number(line.wrong_models[model]["staleness_tv"]), tone="faint") for model in PARTIAL_MODELS)
+        partial = (
+            TableCell(number(line.wrong_models[model]["staleness_tv"]), tone="faint") for model in PARTIAL_MODELS
+        )
         sides = map(STALENESS_OF_RANKS.of, (line.simulated, line.measured))
         rows.append((line.name, *sides, error_cell(farthest), line.error["staleness_tv"], *partial))
     return Table("Staleness, mean of ranks (distance: total variation, 0 … 1)", columns, rows)
@@ -150,7 +152,7 @@ class RunRows:
             headed = _headed(self._waiting, "Runs" if self._each else _means(self._seeds), each=self._each)
             longest = [max(self._names, key=len), "10"][: headed.keys]
             shown = figures_of_runs(run.summary, learns=_learns(self._waiting))
-            usual = (Cell(None, words=RANGE if bounds_of(run.summary, figure) else NUMBER) for figure in shown)
+            usual = (TableCell(None, words=RANGE if bounds_of(run.summary, figure) else NUMBER) for figure in shown)
             self._printed = RowByRow(headed, [*longest, *usual], self._width)
         row = _run_row(run) if self._each else _seeds_row(self._waiting)
         self._waiting = []
@@ -203,7 +205,7 @@ def _seeds_row(runs: Sequence[Run]) -> Row:
     summary, aim = combined["summary"], aim_of(combined["summary"])
     row = _cells(summary, learns=_learns(runs))
     if aim is not None and combined["reached"][aim.kind] < len(runs) and _learns(runs):
-        row[figures_of_runs(summary, learns=True).index(aim.figure)] = Cell(
+        row[figures_of_runs(summary, learns=True).index(aim.figure)] = TableCell(
             None, words=f"{combined['reached'][aim.kind]} of {len(runs)}"
         )
     return [marked(runs[0].algorithm, summary), *row]
@@ -214,7 +216,7 @@ def _cells(summary: Mapping[str, Any], *, learns: bool) -> list[Any]:
     return [figure_cell(figure, summary) for figure in figures_of_runs(summary, learns=learns)]
 
 
-def figure_cell(figure: Figure, summary: Mapping[str, Any]) -> Cell:
+def figure_cell(figure: Figure, summary: Mapping[str, Any]) -> TableCell:
     """Returns the cell of a figure, with the range of similar predictions if the figure has one.
 
     Args:
@@ -222,14 +224,16 @@ def figure_cell(figure: Figure, summary: Mapping[str, Any]) -> Cell:
         summary: the summary of a run, or of several seeds together.
     """
     if figure is FINAL_LOSS and summary["diverged"]:
-        return Cell(None, words="diverged", tone="bad")
+        return TableCell(None, words="diverged", tone="bad")
     bounds = bounds_of(summary, figure)
     return (
-        Cell(figure.of(summary)) if bounds is None else Cell(figure.of(summary), low=bounds["low"], high=bounds["high"])
+        TableCell(figure.of(summary))
+        if bounds is None
+        else TableCell(figure.of(summary), low=bounds["low"], high=bounds["high"])
     )
 
 
-def error_cell(error: Any) -> Cell:
+def error_cell(error: Any) -> TableCell:
     """Returns the cell of our own error, whose tone says its size: within 5 %, within 15 %, beyond.
 
     With several seeds, half of the interval of the seeds' own errors is below it.
@@ -239,6 +243,6 @@ def error_cell(error: Any) -> Cell:
     """
     value = number(error)
     if value is None:
-        return Cell(None)
+        return TableCell(None)
     tone: Tone = "good" if abs(value) <= GOOD else "fair" if abs(value) <= FAIR else "bad"
-    return Cell(error, tone=tone)
+    return TableCell(error, tone=tone)

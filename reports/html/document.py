@@ -15,7 +15,7 @@ from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
-from paceline.reports.blocks import Answer, Block, Cell, Chart, Claim, Picture, Section, Table, Timeline
+from paceline.reports.blocks import Answer, Block, Chart, Claim, Picture, ReportSection, Table, TableCell, Timeline
 from paceline.reports.html.plotly_charts import height_of, plotly_of
 from paceline.reports.palette import ACTIVITIES, WORDS, dark_colours
 
@@ -130,7 +130,7 @@ class Shown:
     keys: int = 0
 
 
-def _section(section: Section, charts: dict[str, Any], timelines: dict[str, Any]) -> dict[str, Any]:
+def _section(section: ReportSection, charts: dict[str, Any], timelines: dict[str, Any]) -> dict[str, Any]:
     """Returns a section as the template reads it, and adds the data of its charts."""
     parts, drawn = [], 0
     for block in section.blocks:
@@ -168,7 +168,7 @@ def _table(table: Table) -> Shown:
             lines = table.text(at, number).split("\n")
             long = LONG_NAME if number < table.keys else LONG_TEXT
             size = "number" if column.numeric else "short" if max(map(len, lines)) < long else ""
-            tone = content.tone if isinstance(content, Cell) else "plain"
+            tone = content.tone if isinstance(content, TableCell) else "plain"
             cells.append((lines, f"{size} {tone}".strip()))
         rows.append((table.tones.get(at, "plain"), cells))
     named = any(title or unit for title, unit, _ in header)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.records.figures import OF_PLANS, PLAIN, SAMPLES_TO_ACCURACY, THROUGHPUT, Figure, number, significant
-from paceline.reports.blocks import Answer, Axis, Chart, Claim, Column, Plot, Section, Series, Table
+from paceline.reports.blocks import Answer, Axis, Chart, Claim, Column, Plot, ReportSection, Series, Table
 from paceline.reports.planning.request import stored_target
 from paceline.reports.planning.search_space import OWN_NODES, SearchChoice
 from paceline.reports.words import listed
@@ -142,9 +142,9 @@ def _hyperparameters(choice: Mapping[str, Any]) -> str:
 # --- charts ----------------------------------------------------------------------------------------------------------
 
 
-def plans_section(document: Mapping[str, Any], trials: Sequence[Trial]) -> Section:
+def plans_section(document: Mapping[str, Any], trials: Sequence[Trial]) -> ReportSection:
     title = "Pareto front" if len(document["objectives"]) > 1 else "Plans"
-    return Section("front", title, [*plan_charts(document, trials), plans_table(document, every=True)])
+    return ReportSection("front", title, [*plan_charts(document, trials), plans_table(document, every=True)])
 
 
 def plan_charts(document: Mapping[str, Any], trials: Sequence[Trial] = ()) -> list[Chart]:

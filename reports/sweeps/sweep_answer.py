@@ -42,7 +42,7 @@ from paceline.records.figures import (
     Figure,
     significant,
 )
-from paceline.reports.blocks import Answer, Axis, Cell, Chart, Claim, Column, Plot, Section, Series, Table
+from paceline.reports.blocks import Answer, Axis, Chart, Claim, Column, Plot, ReportSection, Series, Table, TableCell
 from paceline.reports.comparison.ranking import MARK
 from paceline.reports.sweeps.crossings import LineCrossing, crossings
 from paceline.reports.sweeps.sweep import SweepResult
@@ -186,7 +186,7 @@ def _cell(row: Mapping[Any, Any], figure: Figure, *, ranged: bool) -> Any:
     if not ranged or value is None:
         return value
     low, high = (row.get(end) for end in BOUNDS[figure])
-    return value if pd.isna(low) or pd.isna(high) else Cell(value, low=float(low), high=float(high))
+    return value if pd.isna(low) or pd.isna(high) else TableCell(value, low=float(low), high=float(high))
 
 
 def _similar(share: float) -> str:
@@ -200,7 +200,7 @@ def _failed_points(table: SweepTable) -> list[dict[Any, Any]]:
     return [row for row in failed.to_dict("records") if row["error"]]
 
 
-def _runs_section(table: SweepTable) -> Section:
+def _runs_section(table: SweepTable) -> ReportSection:
     """Returns the table of all runs, and the failures."""
     figures = [figure for figure in OF_EACH_RUN if table.frame[figure.column].notna().any()]
     names = ["algorithm", "seed", "workers"]
@@ -225,7 +225,7 @@ def _runs_section(table: SweepTable) -> Section:
             for row in table.failed.to_dict("records")
         ]
         blocks.append(Table("Failed runs", columns, failed, keys=len(table.paths) + 1))
-    return Section("points", "Points", blocks)
+    return ReportSection("points", "Points", blocks)
 
 
 def _crossings_table(table: SweepTable, crossed: Sequence[LineCrossing]) -> Table:
@@ -249,13 +249,13 @@ def _end(end: float | None) -> str:
 # --- charts ----------------------------------------------------------------------------------------------------------
 
 
-def _figures_section(table: SweepTable) -> Section:
+def _figures_section(table: SweepTable) -> ReportSection:
     """Returns the charts of all figures, and the table of crossings."""
     crossed = crossings(table)
     words = Claim("Lines are means over seeds; bands reach from the lowest to the highest seed.")
     tables = [_crossings_table(table, crossed)] if crossed else []
     title = "Scaling" if table.sizes else "Figures"
-    return Section("scaling", title, [words, *charts(table), *tables])
+    return ReportSection("scaling", title, [words, *charts(table), *tables])
 
 
 def parts(table: SweepTable) -> list[tuple[str, pd.DataFrame]]:
