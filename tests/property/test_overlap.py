@@ -396,6 +396,35 @@ def test_a_pseudo_gradient_is_what_a_round_has_changed(order: Shuffled, workers:
             assert (push.vector == start - held).all()
 
 
+@given(seed=st.integers(0, 999), c=st.floats(0, 1), arrivals=st.integers(1, 8))
+def test_a_delayed_momentum_without_delay_is_nesterovs_bit_for_bit(seed: int, c: float, arrivals: int) -> None:
+    """N = 1, with any c, in float64."""
+    draw = np.random.default_rng(seed)
+    delayed, plain = (OuterOptimizer(kind, 0.7, 0.9, 1, c) for kind in ("delayed-nesterov", "nesterov"))
+    x = y = draw.normal(size=3)
+    memory, other = delayed.init(x), plain.init(y)
+    for _ in range(arrivals):
+        change = draw.normal(size=3)
+        (x, memory), (y, other) = delayed.update(x, change, memory), plain.update(y, change, other)
+        np.testing.assert_array_equal(x, y)
+
+
+@given(seed=st.integers(0, 999), count=COUNTS, rounds=st.integers(1, 3))
+def test_n_arrivals_are_one_nesterov_step_of_their_mean(seed: int, count: int, rounds: int) -> None:
+    """With c = 0, exactly."""
+    draw = np.random.default_rng(seed)
+    delayed = OuterOptimizer("delayed-nesterov", R, M, count, Fraction(0))  # type: ignore[arg-type]
+    plain = OuterOptimizer("nesterov", R, M)  # type: ignore[arg-type]
+    x = y = fractions([1, 2])
+    memory, other = delayed.init(x), plain.init(y)
+    for _ in range(rounds):
+        changes = [fractions(draw.integers(-9, 9, size=2).tolist()) for _ in range(count)]
+        for change in changes:
+            x, memory = delayed.update(x, change, memory)
+        y, other = plain.update(y, sum(changes) / Fraction(count), other)
+        assert (x == y).all() and (memory.velocity == other.velocity).all()
+
+
 def test_vectors_without_numbers() -> None:
     for kind in ("delayed-nesterov", "nesterov", "heavy-ball", "sgd"):
         outer: Any = OuterOptimizer(kind, 0.7, 0.9, 2, 0.5)
