@@ -51,8 +51,8 @@ class ClockReading:
 def read(rounds: Iterable[ClockRound]) -> ClockReading:
     """Returns the best estimate from several round trips.
 
-    >>> read([ClockRound(0.0, 105.0, 4.0), Round(10.0, 111.0, 11.0)])
-    Reading(at_s=10.5, offset_s=100.5, error_s=0.5)
+    >>> read([ClockRound(0.0, 105.0, 4.0), ClockRound(10.0, 111.0, 11.0)])
+    ClockReading(at_s=10.5, offset_s=100.5, error_s=0.5)
     """
     best = min(rounds, key=lambda one: one.heard_s - one.asked_s)
     middle = (best.asked_s + best.heard_s) / 2
@@ -68,7 +68,7 @@ class Alignment:
         end: the reading after it; None if there was none.
         start_s: the common start on this host's clock, as it was set from the first reading.
 
-    >>> slow = Alignment(ClockReading(100.0, 5.0, 1e-4), Reading(200.0, 6.0, 2e-4), start_s=100.0)
+    >>> slow = Alignment(ClockReading(100.0, 5.0, 1e-4), ClockReading(200.0, 6.0, 2e-4), start_s=100.0)
     >>> slow.shift_s(50.0), slow.drift, slow.error_s
     (0.5, 0.01, 0.0002)
     """
