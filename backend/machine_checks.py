@@ -348,5 +348,5 @@ CHECKS: tuple[Callable[[], MachineCheck | list[MachineCheck]], ...] = (
 def checks() -> Iterator[MachineCheck]:
     """Yields the result of each check when it is there; together they take a few seconds, most of them for torch."""
     for check in CHECKS:
-        found = check()
-        yield from found if isinstance(found, list) else [found]
+        result = check()
+        yield from result if isinstance(result, list) else [result]

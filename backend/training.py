@@ -58,11 +58,17 @@ def differences(found: Any, expected: Any, at: str = "") -> list[str]:
     if isinstance(found, Mapping) and isinstance(expected, Mapping):
         keys = dict.fromkeys([*expected, *found])
         return [
-            one for key in keys for one in differences(found.get(key), expected.get(key), f"{at}.{key}".lstrip("."))
+            difference
+            for key in keys
+            for difference in differences(found.get(key), expected.get(key), f"{at}.{key}".lstrip("."))
         ]
     if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
         pairs = enumerate(zip(found, expected, strict=True))
-        return [one for index, (mine, theirs) in pairs for one in differences(mine, theirs, f"{at}[{index}]")]
+        return [
+            difference
+            for index, (given_item, expected_item) in pairs
+            for difference in differences(given_item, expected_item, f"{at}[{index}]")
+        ]
     return [f"{at}: found {found!r}, expected {expected!r}"]
 
 
@@ -74,10 +80,10 @@ def plan_of(checkpoint: Checkpoint, plans: Sequence[Plan]) -> Plan:
         plans: the plans of the scenario.
     """
     expected = checkpoint.manifest["scenario"]
-    found = [(differences(plan.document, expected), plan) for plan in plans]
-    wrong, plan = min(found, key=lambda one: len(one[0]))
+    candidates = [(differences(plan.document, expected), plan) for plan in plans]
+    wrong, plan = min(candidates, key=lambda candidate: len(candidate[0]))
     if wrong:
-        lines = "\n".join(f"  {one}" for one in wrong)
+        lines = "\n".join(f"  {difference}" for difference in wrong)
         raise InputError(
             f"{checkpoint.path}: is of another run; only `stop` and `train.checkpoint` may differ from it:\n{lines}"
         )
@@ -268,9 +274,9 @@ def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> N
             raise
         raise RefusedElsewhere(str(error)) from error
     for plan in plans:
-        mine = map_ranks(world.hosts, plan.job.team).on(world.here)
+        local_ranks = map_ranks(world.hosts, plan.job.team).on(world.here)
         world.placement(
-            scenario.train.cpu_affinity, [plan.job.team[rank] for rank in mine], scenario.train.torch_threads
+            scenario.train.cpu_affinity, [plan.job.team[rank] for rank in local_ranks], scenario.train.torch_threads
         )
 
 

@@ -90,44 +90,45 @@ def joined(machines: Sequence[MachinePart]) -> MachinePart:
     first, *others = machines
     if not others:
         return first
-    verdicts = [f"{one.model}: {one.made.verdict}" for one in machines]
+    verdicts = [f"{machine.model}: {machine.made.verdict}" for machine in machines]
     made = first.made.model_copy(
         update={
             "verdict": "\n".join(verdicts),
-            "seconds": sum(one.made.seconds for one in machines),
-            "other_load": max(one.made.other_load for one in machines),
+            "seconds": sum(machine.made.seconds for machine in machines),
+            "other_load": max(machine.made.other_load for machine in machines),
         }
     )
-    origins: dict[OriginPart, None] = dict.fromkeys(origin for one in machines for origin in one.imported)
+    origins: dict[OriginPart, None] = dict.fromkeys(origin for machine in machines for origin in machine.imported)
     return first.model_copy(
         update={
             "made": made,
-            "costs": _joined_curves([curve for one in machines for curve in one.costs]),
+            "costs": _joined_curves([curve for machine in machines for curve in machine.costs]),
             "imported": tuple(origins),
             "models": tuple(
-                ModelPart.model_construct(model=one.model, own=one.own, gradients=one.gradients) for one in others
+                ModelPart.model_construct(model=other.model, own=other.own, gradients=other.gradients)
+                for other in others
             ),
         }
     )
 
 
 def _joined_curves(curves: Sequence[CurvePart]) -> tuple[CurvePart, ...]:
-    found: dict[tuple[str, int, bool, int], _Curve] = {}
+    by_key: dict[tuple[str, int, bool, int], _Curve] = {}
     for curve in curves:
         key = curve.operation, curve.ranks, curve.shared_memory, curve.hosts
-        one = found.setdefault(key, _Curve(curve))
+        merged = by_key.setdefault(key, _Curve(curve))
         for point in curve.points:
-            one.points.setdefault(point.bytes, []).append(point)
+            merged.points.setdefault(point.bytes, []).append(point)
     return tuple(
-        one.first.model_copy(
+        merged.first.model_copy(
             update={
                 "points": tuple(
                     BytesPart.model_construct(bytes=nbytes, time=sum(point.time for point in same) / len(same))
-                    for nbytes, same in sorted(one.points.items())
+                    for nbytes, same in sorted(merged.points.items())
                 )
             }
         )
-        for one in found.values()
+        for merged in by_key.values()
     )
 
 
@@ -167,8 +168,8 @@ def calibrate(
     """
     begun_s = time.monotonic()
     with OtherLoad() as other:
-        found = _measured(Runner(), scenario, asked, batches, seconds, imported, progress)
-    return with_imports(_machine(scenario, found, other.share, time.monotonic() - begun_s), imported)
+        measured = _measured(Runner(), scenario, asked, batches, seconds, imported, progress)
+    return with_imports(_machine(scenario, measured, other.share, time.monotonic() - begun_s), imported)
 
 
 def calibrate_hosts(
@@ -199,11 +200,11 @@ def calibrate_hosts(
     refuse_probes(scenario, world)
     begun_s = time.monotonic()
     with HostLoads(world, "calibration") as loads:
-        found = _measured(Runner(world), scenario, asked, batches, seconds, NOTHING, progress)
+        measured = _measured(Runner(world), scenario, asked, batches, seconds, NOTHING, progress)
     if not world.leads:
         return None
-    taken_s, placement = time.monotonic() - begun_s, found.runner.workers_of_hosts(found.job)
-    machine = _machine(scenario, found, loads.share, taken_s, cores=cores_of(world))
+    taken_s, placement = time.monotonic() - begun_s, measured.runner.workers_of_hosts(measured.job)
+    machine = _machine(scenario, measured, loads.share, taken_s, cores=cores_of(world))
     if not placement:  # all on one host
         return machine
     hosts = tuple(HostPart.model_construct(ranks=len(ranks), **loads.hosts[host]) for host, ranks in placement.items())
@@ -245,7 +246,7 @@ def _measured(
     wanted = [size for size in batches or usual_batches(scenario.workload.batch_per_worker) if size not in known]
     gradients = gradient_tasks(scenario, wanted, runner) if wanted else []
     emulation = emulation_task(scenario) if scenario.train.network == "emulated" else None
-    asked = [one for one in asked if not imported.has(one)]
+    asked = [collective for collective in asked if not imported.has(collective)]
     messages = message_tasks(scenario, asked if emulation is None else asked_inside(scenario, asked), runner)
     job = messages[0].plan.job
     copies = CopyTask(job.learner.initial().nbytes)
@@ -298,24 +299,26 @@ def completed(rounds: float, elapsed_s: float, limit_s: float) -> float:
 
 
 def _machine(
-    scenario: Scenario, found: _Found, load: float, seconds: float, *, cores: int | None = None
+    scenario: Scenario, measured: _Found, load: float, seconds: float, *, cores: int | None = None
 ) -> MachinePart:
     """Returns what was measured as a section of a file."""
-    costs = MeasuredCosts(pooled(found.costs), joined=JoinedHosts(pooled(found.costs, between=True)))
-    parts = tuple(_gradient_part(task, times) for task, times in found.launches.items())
-    starts = [one.startup_s for times in found.launches.values() for one in times if one.startup_s is not None]
+    costs = MeasuredCosts(pooled(measured.costs), joined=JoinedHosts(pooled(measured.costs, between=True)))
+    parts = tuple(_gradient_part(task, times) for task, times in measured.launches.items())
+    starts = [
+        launch.startup_s for times in measured.launches.values() for launch in times if launch.startup_s is not None
+    ]
     return MachinePart.model_construct(
         format=1,
-        made=_made(seconds, load, found.rounds, widest(found.launches), parts),
+        made=_made(seconds, load, measured.rounds, widest(measured.launches), parts),
         model=str(scenario.workload.model),
-        ranks=found.job.workers,
+        ranks=measured.job.workers,
         cores=cores or available_cores(),
         torch_threads=scenario.train.torch_threads,
         gradients=parts,
-        rates=rates_of(found.copies, found.costs, found.job.learner.initial().nbytes),
+        rates=rates_of(measured.copies, measured.costs, measured.job.learner.initial().nbytes),
         startup=start_of(starts),
-        emulated=found.emulated(),
-        **sections_of(costs, max(2, len(found.runner.workers_of_hosts(found.job)))),
+        emulated=measured.emulated(),
+        **sections_of(costs, max(2, len(measured.runner.workers_of_hosts(measured.job)))),
     )
 
 
@@ -338,24 +341,24 @@ def widest(launches: Mapping[GradientTask, Sequence[LaunchGradients]]) -> float:
         launches: the times of each launch.
     """
     widths = [0.0]
-    for found in launches.values():
-        for count in found[0].by_busy if found else ():
-            means = means_s(found, count)
+    for launch in launches.values():
+        for count in launch[0].by_busy if launch else ():
+            means = means_s(launch, count)
             spread = float(np.std(means, ddof=1)) if len(means) > 1 else float("inf")
             quantile = float(student_t.ppf(0.975, len(means) - 1)) if len(means) > 1 else 1.0
             widths.append(1.25 * quantile * spread / math.sqrt(len(means)) / float(np.median(means)))
     return max(widths)
 
 
-def _gradient_part(task: GradientTask, found: Sequence[LaunchGradients]) -> GradientPart:
-    times = pooled_gradients(task.batch, found)
+def _gradient_part(task: GradientTask, launches: Sequence[LaunchGradients]) -> GradientPart:
+    times = pooled_gradients(task.batch, launches)
     if task.plan.real.network == "emulated":
         times = without_overlap(times)
     busy = []
     for count, mean_s in times.busy:
-        means = means_s(found, count)
+        means = means_s(launches, count)
         busy.append(BusyPart.model_construct(ranks=count, mean=mean_s, low=min(means), high=max(means)))
-    laws, together = fitted(ratios_of(found)), correlations([launch.sequences for launch in found])
+    laws, together = fitted(ratios_of(launches)), correlations([launch.sequences for launch in launches])
     return GradientPart.model_construct(
         batch=task.batch,
         busy=tuple(busy),
@@ -466,16 +469,16 @@ def rates_of(copies: CopyTask, costs: Sequence[Costs], nbytes: int) -> RatesPart
         costs: the costs of each launch, with the times of updates of the whole weights.
         nbytes: bytes of the weights.
     """
-    updates = [nbytes / fmean(times) for found in costs if (times := found.get(UPDATE)) and fmean(times)]
+    updates = [nbytes / fmean(times) for launch in costs if (times := launch.get(UPDATE)) and fmean(times)]
     return RatesPart.model_construct(
         update=_rate(updates), copy_in_cache=_rate(copies.cached_rates), copy_in_memory=_rate(copies.large_rates)
     )
 
 
-def _rate(found: Sequence[float]) -> RatePart | None:
-    if not found:
+def _rate(rates: Sequence[float]) -> RatePart | None:
+    if not rates:
         return None
-    return RatePart.model_construct(rate=median(found), low=min(found), high=max(found))
+    return RatePart.model_construct(rate=median(rates), low=min(rates), high=max(rates))
 
 
 def start_of(seconds: Sequence[float]) -> StartPart | None:

@@ -88,7 +88,7 @@ def start_s(trace: Trace) -> float:
     for span in trace.spans:
         if span.activity == "collective":
             starts[span.rank, span.step].append(span.start_s)
-    return median(max(found) - min(found) for found in starts.values() if len(found) == 2)
+    return median(max(starts_s) - min(starts_s) for starts_s in starts.values() if len(starts_s) == 2)
 
 
 LAUNCHES = 3
@@ -150,10 +150,10 @@ def medians(launches: Sequence[EmulationCosts]) -> EmulationCosts:
     """
     return replace(
         launches[0],
-        message_s=max(0.0, median(one.message_s for one in launches)),
-        all_reduce_s=median(one.all_reduce_s for one in launches),
-        leads_s=tuple(median(leads) for leads in zip(*(one.leads_s for one in launches), strict=True)),
-        start_s=median(one.start_s for one in launches),
+        message_s=max(0.0, median(launch.message_s for launch in launches)),
+        all_reduce_s=median(launch.all_reduce_s for launch in launches),
+        leads_s=tuple(median(leads) for leads in zip(*(launch.leads_s for launch in launches), strict=True)),
+        start_s=median(launch.start_s for launch in launches),
     )
 
 
@@ -172,7 +172,7 @@ def asked_inside(scenario: Scenario, asked: Sequence[Asked]) -> list[Asked]:
         asked: the collectives of its runs.
     """
     plan = emulation_task(scenario).plan
-    return [*(one for one in asked if one.inside), global_all_reduce(plan.job)]
+    return [*(collective for collective in asked if collective.inside), global_all_reduce(plan.job)]
 
 
 def without_overlap(times: GradientTimes) -> GradientTimes:
@@ -204,14 +204,14 @@ def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Prog
     report = progress or (lambda *_: None)
     task = emulation_task(scenario)
     machine = probe(scenario, asked_inside(scenario, asked), progress=lambda what, done: report(what, done / 2))
-    found = []
+    measured = []
     for turn in range(1, LAUNCHES + 1):
         report(task.name, (1 + (turn - 1) / LAUNCHES) / 2)
-        found.append(task.measure(turn))
+        measured.append(task.measure(turn))
     if scenario.train.pace == "none":
         (times,) = gradient_times(scenario, progress=lambda what, _: report(what, 1.0))
         machine = replace(machine, gradients=(without_overlap(times),), cores=available_cores())
-    return MeasuredCosts(machine, medians(found))
+    return MeasuredCosts(machine, medians(measured))
 
 
 def _few_bytes(job: Job) -> int:
@@ -226,8 +226,8 @@ def _leads_s(trace: Trace) -> tuple[float, ...]:
     for span in trace.spans:
         if span.key is not None:
             entries[span.key][span.rank] = span.start_s
-    ranks = sorted({rank for found in entries.values() for rank in found})
-    return tuple(median(max(found.values()) - found[rank] for found in entries.values()) for rank in ranks)
+    ranks = sorted({rank for by_rank in entries.values() for rank in by_rank})
+    return tuple(median(max(by_rank.values()) - by_rank[rank] for by_rank in entries.values()) for rank in ranks)
 
 
 def _launch(job: Job, plan: Plan, pace: Later | None, network: Emulation) -> Launch:
@@ -278,15 +278,15 @@ def probe_hosts(
     """
     refuse_probes(scenario, world)
     runner = Runner(world, name=name)
-    found = probe_costs(scenario, asked, progress=progress, runner=runner)
+    launches = probe_costs(scenario, asked, progress=progress, runner=runner)
     unpaced = scenario.train.pace == "none"
     gradients = gradient_times(scenario, progress=progress, runner=runner) if unpaced else ()
     if not world.leads:
         return None
-    profile = replace(pooled(found), gradients=gradients, cores=cores_of(world))
+    profile = replace(pooled(launches), gradients=gradients, cores=cores_of(world))
     plan = max(scenario.plans(paced=not unpaced), key=lambda plan: plan.job.workers)
     placement = tuple(map(len, runner.workers_of_hosts(plan.job).values()))
-    joined = JoinedHosts(pooled(found, between=True), placement) if placement else None
+    joined = JoinedHosts(pooled(launches, between=True), placement) if placement else None
     return MeasuredCosts(profile, joined=joined)
 
 

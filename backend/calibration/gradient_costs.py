@@ -78,8 +78,8 @@ class GradientTask:
 
     def steps(self) -> int:
         """Returns how many steps fill a launch, from the times of a short one; the same in every process."""
-        found = self.measure(FEWEST)
-        return self.runner.decide(lambda: steps_of(found[0]))
+        launches = self.measure(FEWEST)
+        return self.runner.decide(lambda: steps_of(launches[0]))
 
 
 def steps_of(times: LaunchGradients) -> int:
@@ -115,13 +115,13 @@ def gradient_times(
         runner: the processes that measure; by default they are forked on this machine.
     """
     (task,) = gradient_tasks(scenario, runner=runner)
-    found = list[LaunchGradients]()
+    launches = list[LaunchGradients]()
     steps = task.steps()
     for number in range(LAUNCHES):
         if progress is not None:
             progress(task.name, (1 + number) / (LAUNCHES + 1))
-        found += task.measure(steps)
-    return (pooled(task.batch, found),) if found else ()
+        launches += task.measure(steps)
+    return (pooled(task.batch, launches),) if launches else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +171,11 @@ class Overlap:
         (0.5, 0.5)
         """
         both_s = min(self.beside_s, self.gradient_s)
-        found = [
+        speeds = [
             (alone_s - (beside_s - both_s)) / both_s
             for alone_s, beside_s in ((gradient_s, self.gradient_s), (self.alone_s, self.beside_s))
         ]
-        return min(1.0, max(SLOWEST, found[0])), min(1.0, max(SLOWEST, found[1]))
+        return min(1.0, max(SLOWEST, speeds[0])), min(1.0, max(SLOWEST, speeds[1]))
 
 
 def gradients_of(job: Job, trace: Trace) -> LaunchGradients:
@@ -206,12 +206,12 @@ def gradients_of(job: Job, trace: Trace) -> LaunchGradients:
             layers[span.layer].append(seconds)
     by_phase: dict[Phase, list[float]] = defaultdict(list)
     sequences: dict[tuple[Rank, int], list[float]] = {}
-    for (rank, step), mine in starts.items():
+    for (rank, step), own_times in starts.items():
         # the last one may have been alone: another rank was ready before
-        kept, phase = [seconds for _, seconds in sorted(mine)[WARM_UP:-1]], phase_of(step, phases)
+        kept, phase = [seconds for _, seconds in sorted(own_times)[WARM_UP:-1]], phase_of(step, phases)
         phase = phase._replace(busy=min(phase.busy, len(method.beside(rank, workers))))
         by_phase[phase] += kept
-        if phase == phases[0]._replace(busy=max(one.busy for one in phases)):
+        if phase == phases[0]._replace(busy=max(other.busy for other in phases)):
             sequences[rank, step] = kept
     by_busy = {phase.busy: times for phase, times in by_phase.items() if phase.name == "busy"}
     paused: dict[float, list[float]] = defaultdict(list)
@@ -235,7 +235,7 @@ def _all_reduce_s(trace: Trace, how: str) -> float:
         if span.key is not None and label.search(span.key):
             together[span.key].append(span)
     return float(
-        np.mean([span.end_s - max(one.start_s for one in spans) for spans in together.values() for span in spans])
+        np.mean([span.end_s - max(other.start_s for other in spans) for spans in together.values() for span in spans])
     )
 
 
@@ -281,15 +281,15 @@ def pooled(batch: int, launches: Sequence[LaunchGradients], forward: float = FOR
 
 def _pauses(launches: Sequence[LaunchGradients]) -> tuple[tuple[float, float], ...]:
     """Returns by how much gradients are longer after each pause than without one, with as many busy ranks."""
-    found = []
+    pauses = []
     for pause_s in sorted(launches[0].paused):
         extra_s = [
             float(np.mean(launch.paused[pause_s]))
             - float(np.mean(launch.by_busy[min(available_cores(), max(launch.by_busy))]))
             for launch in launches
         ]
-        found.append((pause_s, max(0.0, float(np.median(extra_s)))))
-    return tuple(found)
+        pauses.append((pause_s, max(0.0, float(np.median(extra_s)))))
+    return tuple(pauses)
 
 
 def ratios_of(launches: Sequence[LaunchGradients]) -> list[float]:

@@ -80,8 +80,8 @@ class Imported:
 
     def __add__(self, other: Imported) -> Imported:
         """Returns the costs of both; of equal ones, the later counts."""
-        gradients = {one.batch: one for one in (*self.gradients, *other.gradients)}
-        curves = {(one.operation, one.ranks, one.hosts): one for one in (*self.curves, *other.curves)}
+        gradients = {gradient.batch: gradient for gradient in (*self.gradients, *other.gradients)}
+        curves = {(curve.operation, curve.ranks, curve.hosts): curve for curve in (*self.curves, *other.curves)}
         return Imported(
             tuple(gradients[batch] for batch in sorted(gradients)),
             tuple(curves.values()),
@@ -91,11 +91,11 @@ class Imported:
             self.cores or other.cores,
         )
 
-    def has(self, one: Asked) -> bool:
+    def has(self, asked: Asked) -> bool:
         """Whether a curve of this collective on one host contains its size."""
         return any(
-            (curve.operation, curve.ranks, curve.hosts) == (one.operation, one.members, 1)
-            and curve.points[0].bytes <= one.nbytes <= curve.points[-1].bytes
+            (curve.operation, curve.ranks, curve.hosts) == (asked.operation, asked.members, 1)
+            and curve.points[0].bytes <= asked.nbytes <= curve.points[-1].bytes
             for curve in self.curves
         )
 
@@ -113,8 +113,8 @@ def with_imports(machine: MachinePart, imported: Imported) -> MachinePart:
     if not imported.origins:
         return machine
     gradients = {part.batch: part for part in (*machine.gradients, *imported.gradients)}
-    taken = {(one.operation, one.ranks, one.hosts) for one in imported.curves}
-    costs = [one for one in machine.costs if (one.operation, one.ranks, one.hosts) not in taken]
+    taken = {(curve.operation, curve.ranks, curve.hosts) for curve in imported.curves}
+    costs = [cost for cost in machine.costs if (cost.operation, cost.ranks, cost.hosts) not in taken]
     made = machine.made.model_copy(
         update={"verdict": "; ".join([machine.made.verdict, f"imported: {told(imported.origins)}"])}
     )
@@ -167,7 +167,7 @@ def told(origins: Sequence[OriginPart]) -> str:
     >>> told([OriginPart(file="log.txt", tool="nccl-tests all_reduce", version="2.17.4")])
     'log.txt (nccl-tests all_reduce 2.17.4)'
     """
-    named = [f"{one.file} ({' '.join(filter(None, [one.tool, one.version]))})" for one in origins]
+    named = [f"{origin.file} ({' '.join(filter(None, [origin.tool, origin.version]))})" for origin in origins]
     return ", ".join(dict.fromkeys(named))
 
 
@@ -214,8 +214,8 @@ def osu_log(given: str) -> Imported:
     """
     path, before = _before(given)
     ranks, hosts = _ranks_and_hosts(before, "--osu", given) if before else (None, None)
-    found = osu.read(path, ranks=ranks, nodes=hosts)
-    kept = [curve for curve in found if curve.operation not in {RATE, RATE_BOTH_WAYS}]
+    curves = osu.read(path, ranks=ranks, nodes=hosts)
+    kept = [curve for curve in curves if curve.operation not in {RATE, RATE_BOTH_WAYS}]
     if not kept:
         raise InputError(
             f"{path}: found only rates of osu_bw or osu_bibw, which do not contain the latency of a message; expected "
@@ -234,9 +234,9 @@ def _ranks_and_hosts(text: str, option: str, given: str) -> tuple[int, int | Non
     return int(ranks), int(hosts) if hosts else None
 
 
-def _of_curves(found: Sequence[MeasuredCurve], path: Path) -> Imported:
+def _of_curves(measured: Sequence[MeasuredCurve], path: Path) -> Imported:
     alike: dict[tuple[str, int, int], list[MeasuredCurve]] = {}
-    for curve in found:
+    for curve in measured:
         alike.setdefault((curve.operation, curve.ranks, curve.nodes or 1), []).append(curve)
     parts = [
         CurvePart.model_construct(
@@ -255,12 +255,12 @@ def _of_curves(found: Sequence[MeasuredCurve], path: Path) -> Imported:
 
 
 def _origin(curves: Sequence[MeasuredCurve], path: Path) -> OriginPart:
-    one = curves[0]
+    first = curves[0]
     notes = dict.fromkeys(note for curve in curves for note in curve.notes)
     if len(curves) > 1:
         times = "the median of the times at each size"
-        notes[f"{len(curves)} runs of {one.operation} of {one.ranks} ranks: {times}"] = None
-    return OriginPart(file=path.name, tool=one.tool, version=one.version, details=one.details, notes=tuple(notes))
+        notes[f"{len(curves)} runs of {first.operation} of {first.ranks} ranks: {times}"] = None
+    return OriginPart(file=path.name, tool=first.tool, version=first.version, details=first.details, notes=tuple(notes))
 
 
 def trace(given: str, plan: Plan, busy: int) -> Imported:
@@ -283,17 +283,21 @@ def trace(given: str, plan: Plan, busy: int) -> Imported:
                 "such as 64=trace.json"
             )
         batch, path = int(before), Path(after)
-    found = torch_profile.profile(path)
-    told = ", ".join(
-        filter(None, [found.device or "", f"{found.ranks} ranks" if found.ranks else "", found.backend or ""])
+    profiled = torch_profile.profile(path)
+    details = ", ".join(
+        filter(
+            None, [profiled.device or "", f"{profiled.ranks} ranks" if profiled.ranks else "", profiled.backend or ""]
+        )
     )
-    stubs = f"left out: {', '.join(found.left_out)}, without a backward pass"
-    notes = (stubs,) if found.left_out else ()
-    origin = OriginPart(file=path.name, tool="torch.profiler", details=told, notes=notes)
-    part = gradient_part(batch, busy, {(Rank(0), 0): found.gradient}, origin)
-    passes = (found.forward, found.backward)
-    if found.kernels is not None and sum(found.kernels.forward + found.kernels.backward) > sum(map(sum, passes)):
-        passes = (found.kernels.forward, found.kernels.backward)
+    stubs = f"left out: {', '.join(profiled.left_out)}, without a backward pass"
+    notes = (stubs,) if profiled.left_out else ()
+    origin = OriginPart(file=path.name, tool="torch.profiler", details=details, notes=notes)
+    part = gradient_part(batch, busy, {(Rank(0), 0): profiled.gradient}, origin)
+    passes = (profiled.forward, profiled.backward)
+    if profiled.kernels is not None and sum(profiled.kernels.forward + profiled.kernels.backward) > sum(
+        map(sum, passes)
+    ):
+        passes = (profiled.kernels.forward, profiled.kernels.backward)
     forward = sum(passes[0]) / (sum(passes[0]) + sum(passes[1]))
     _, shares = plan.layer_shares()
     part = part.model_copy(
@@ -302,10 +306,10 @@ def trace(given: str, plan: Plan, busy: int) -> Imported:
             "backward": tuple((1 - forward) * share / sum(shares) for share in shares),
         }
     )
-    optimizer = found.optimizer
-    if found.kernels is not None:
-        optimizer = tuple(map(max, optimizer, found.kernels.optimizer))
-    own = {"load": fmean(found.loading), "update": fmean(optimizer)}
+    optimizer = profiled.optimizer
+    if profiled.kernels is not None:
+        optimizer = tuple(map(max, optimizer, profiled.kernels.optimizer))
+    own = {"load": fmean(profiled.loading), "update": fmean(optimizer)}
     return Imported(gradients=(part,), own=own, origins=(origin,))
 
 
@@ -379,9 +383,11 @@ def costs_of_run(run: Run, workers: int, asked: Sequence[Asked]) -> Imported:
     spans: dict[int, list[Span]] = defaultdict(list)
     for row in run.tables.spans.to_dict("records"):
         spans[int(row["rank"])].append(_span(row))
-    mine = [spans[rank] for rank in range(workers)]
+    worker_spans = [spans[rank] for rank in range(workers)]
     sequences = {
-        (Rank(rank), 0): times[WARM_UP:] for rank, times in enumerate(_gradients(one) for one in mine) if times
+        (Rank(rank), 0): times[WARM_UP:]
+        for rank, times in enumerate(_gradients(of_worker) for of_worker in worker_spans)
+        if times
     }
     if not any(sequences.values()):
         raise InputError(
@@ -389,16 +395,16 @@ def costs_of_run(run: Run, workers: int, asked: Sequence[Asked]) -> Imported:
         )
     hosts = _hosts(run, workers)
     part = gradient_part(int(run.scenario["workload"]["batch_per_worker"]), max(hosts), sequences, origin)
-    updates = [_length(span) for span in _of(mine, "update")]
+    updates = [_length(span) for span in _of(worker_spans, "update")]
     served = [_length(span) for span in _of([spans[rank] for rank in spans if rank >= workers], "update")]
     own = {
-        "load": _mean([_length(span) for span in _of(mine, "load")]),
+        "load": _mean([_length(span) for span in _of(worker_spans, "load")]),
         "update": _mean(updates),
-        "rest": _mean([seconds for one in mine for seconds in uncovered(one)]),
+        "rest": _mean([seconds for of_worker in worker_spans for seconds in uncovered(of_worker)]),
     }
     if served:
         own["serve"] = fmean(served)
-    curves = tuple(_curves(asked, mine, len(hosts), origin))
+    curves = tuple(_curves(asked, worker_spans, len(hosts), origin))
     processor, cores = str(run.machine.get("processor", "")), int(run.machine.get("cores", 0))
     return Imported((part,), curves, own, (origin,), processor, cores)
 
@@ -425,11 +431,11 @@ def _mean(values: Sequence[float]) -> float:
 
 def _gradients(spans: Sequence[Span]) -> list[float]:
     """Returns the seconds of a rank's gradients in order; the layers of a layer-wise gradient are added."""
-    found: dict[int, float] = defaultdict(float)
+    seconds: dict[int, float] = defaultdict(float)
     for span in spans:
         if span.activity == "compute":
-            found[span.step] += _length(span)
-    return [found[step] for step in sorted(found)]
+            seconds[span.step] += _length(span)
+    return [seconds[step] for step in sorted(seconds)]
 
 
 def _hosts(run: Run, workers: int) -> list[int]:
@@ -438,17 +444,17 @@ def _hosts(run: Run, workers: int) -> list[int]:
     return list(Counter(seats).values()) or [workers]
 
 
-def sent_by_each(one: Asked) -> int | None:
+def sent_by_each(collective: Asked) -> int | None:
     """Returns the bytes that each member of a collective sends; None if members differ (see `sent_bytes`).
 
     >>> sent_by_each(Asked("AllReduce", 4, 1000, ())), sent_by_each(Asked("Broadcast", 4, 1000, ()))
     (1500, None)
     """
-    match one.operation:
+    match collective.operation:
         case "AllReduce":
-            return 2 * (one.members - 1) * one.nbytes // one.members
+            return 2 * (collective.members - 1) * collective.nbytes // collective.members
         case "AllGather":
-            return (one.members - 1) * own_bytes(one.operation, one.members, one.nbytes)
+            return (collective.members - 1) * own_bytes(collective.operation, collective.members, collective.nbytes)
         case _:
             return None
 
@@ -458,31 +464,36 @@ def _curves(
 ) -> list[CurvePart]:
     """Returns the curves of the collectives that are the only ones with their bytes."""
     if hosts > 1:
-        asked = [one for one in asked if one.members == len(workers)]
-    sent = {one: sent_by_each(one) for one in asked}
+        asked = [collective for collective in asked if collective.members == len(workers)]
+    sent = {collective: sent_by_each(collective) for collective in asked}
     often, points = Counter(sent.values()), defaultdict[tuple[str, int, bool], list[BytesPart]](list)
     every = [(span.bytes, _length(span)) for spans in workers for span in _alone(spans)]
-    for one, own in sorted(sent.items(), key=lambda pair: pair[0].nbytes):
+    for collective, own in sorted(sent.items(), key=lambda pair: pair[0].nbytes):
         seconds = [length for nbytes, length in every if nbytes == own]
         if own and often[own] == 1 and seconds:
-            point = BytesPart.model_construct(bytes=one.nbytes, time=fmean(seconds))
-            points[one.operation, one.members, one.inside].append(point)
+            point = BytesPart.model_construct(bytes=collective.nbytes, time=fmean(seconds))
+            points[collective.operation, collective.members, collective.inside].append(point)
     return [
         CurvePart.model_construct(
-            operation=operation, ranks=ranks, shared_memory=inside, hosts=hosts, points=tuple(found), origin=origin
+            operation=operation,
+            ranks=ranks,
+            shared_memory=inside,
+            hosts=hosts,
+            points=tuple(curve_points),
+            origin=origin,
         )
-        for (operation, ranks, inside), found in points.items()
+        for (operation, ranks, inside), curve_points in points.items()
     ]
 
 
 def _alone(spans: Sequence[Span]) -> list[Span]:
     """Returns the communication of a rank's program during which nothing else began or went on."""
-    found, others = list[Span](), sorted((one.start_s, one.end_s) for one in spans if one.activity in OWN_WORK)
+    alone, others = list[Span](), sorted((own.start_s, own.end_s) for own in spans if own.activity in OWN_WORK)
     starts = [start_s for start_s, _ in others]
     for span in spans:
         if span.activity != "send" or span.lane != "main":
             continue
         at = bisect_left(starts, span.end_s)
         if not any(end_s > span.start_s for _, end_s in others[max(0, at - 2) : at]):
-            found.append(span)
-    return found
+            alone.append(span)
+    return alone

@@ -69,14 +69,14 @@ def probe_costs(
         progress: called with what is being measured and the completed share, 0 … 1.
         runner: the processes that measure; by default they are forked on this machine.
     """
-    found: list[Costs] = []
+    measured: list[Costs] = []
     tasks = message_tasks(scenario, asked, runner)
     for turn in range(1, LAUNCHES + 1):
         for number, task in enumerate(tasks):
             if progress is not None:
                 progress(task.name, ((turn - 1) * len(tasks) + number) / (LAUNCHES * len(tasks)))
-            found += task.measure(turn)
-    return found
+            measured += task.measure(turn)
+    return measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +120,10 @@ class MessageTask:
         trace = self.runner.run(launch)
         if trace is None:
             return []
-        found = costs(job, trace, later, inside=inside, hosts=self.runner.hosts_of(job))
+        measured = costs(job, trace, later, inside=inside, hosts=self.runner.hosts_of(job))
         if isinstance(self.method, ProbeMessages):  # once a round is enough
-            found[SNAPSHOT] = [snapshot_s(job)]
-        return [beside_gradients(job, trace, found) if self.beside else found]
+            measured[SNAPSHOT] = [snapshot_s(job)]
+        return [beside_gradients(job, trace, measured) if self.beside else measured]
 
 
 def message_tasks(scenario: Scenario, asked: Sequence[Asked], runner: Runner | None = None) -> list[MessageTask]:
@@ -141,7 +141,7 @@ def message_tasks(scenario: Scenario, asked: Sequence[Asked], runner: Runner | N
         tasks = [replace(tasks[0], beside=True), alone]
     asked = asked or [replace(global_all_reduce(plan.job), inside=plan.inside(plan.job.team[0].workers))]
     for inside in (False, True):
-        if there := tuple(one for one in asked if one.inside is inside):
+        if there := tuple(collective for collective in asked if collective.inside is inside):
             steps = times * min(max(COLLECTIVE_STEPS, TIMES * len(there)), MOST_STEPS)
             tasks.append(replace(talking, method=ProbeCollectives(asked=there, inside=inside), steps=steps))
     return tasks

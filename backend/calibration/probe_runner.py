@@ -72,8 +72,8 @@ class Runner:
         if self.world.leads:
             store.set(key, json.dumps(value()))
         store.wait([key], timedelta(seconds=STORE_S))
-        found: T = json.loads(store.get(key))
-        return found
+        decided: T = json.loads(store.get(key))
+        return decided
 
     def hosts_of(self, job: Job) -> Mapping[Rank, int]:
         """Returns the host of every rank if they are on several hosts; otherwise nothing."""
@@ -86,10 +86,10 @@ class Runner:
     def workers_of_hosts(self, job: Job) -> dict[int, tuple[int, ...]]:
         """Returns the workers of each host, in their order, if they are on several hosts; otherwise nothing."""
         hosts, workers = self.hosts_of(job), job.team[0].workers.ranks
-        found = dict.fromkeys(hosts[rank] for rank in workers if rank in hosts)
-        if len(found) < 2:
+        used_hosts = dict.fromkeys(hosts[rank] for rank in workers if rank in hosts)
+        if len(used_hosts) < 2:
             return {}
-        return {host: tuple(int(rank) for rank in workers if hosts[rank] == host) for host in found}
+        return {host: tuple(int(rank) for rank in workers if hosts[rank] == host) for host in used_hosts}
 
 
 def refuse_torn(world: World, job: Job) -> None:

@@ -80,18 +80,18 @@ class ProbeCollectives(Probe):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             turn, place = divmod(step.number, len(self.asked))
-            one, started = self.asked[place], turn % STARTED == STARTED - 1
-            own = own_bytes(one.operation, one.members, one.nbytes)
+            probed, started = self.asked[place], turn % STARTED == STARTED - 1
+            own = own_bytes(probed.operation, probed.members, probed.nbytes)
             part = gradient.vector[: own * me.layout.size // gradient.vector.nbytes]
-            key = f"{one.operation} {one.nbytes} {'started' if started else 'entered'} {step.number}"
+            key = f"{probed.operation} {probed.nbytes} {'started' if started else 'entered'} {step.number}"
             in_flight: list[Handle[Any]] = []
-            for group in workers_of(one, me):
+            for group in workers_of(probed, me):
                 if me.rank not in group:
                     continue
                 if started:
-                    in_flight.append((yield from Start(collective(one, part, group, key))))
+                    in_flight.append((yield from Start(collective(probed, part, group, key))))
                 else:
-                    yield from collective(one, part, group, key)
+                    yield from collective(probed, part, group, key)
             out = gradient.vector if turn % 2 and not started else None
             yield from ZERO_RATE.charge(gradient.vector.nbytes, donated=out is not None)
             vector, memory = ZERO_RATE.update(state.weights.vector, gradient.vector, state.optimizer_state, out=out)
@@ -196,10 +196,10 @@ def phases_of(most: int, workers: int, cores: int) -> tuple[Phase, ...]:
     >>> [(phase.name, phase.busy) for phase in phases_of(2, 2, 2) if not phase.pause_s]
     [('busy', 1), ('busy', 2), ('started', 2), ('layers', 2), ('beside', 2)]
     """
-    found = [Phase("busy", count) for count in range(1, most + 1)]
-    found += [Phase("paused", min(most, cores), pause_s) for pause_s in PAUSES_S]
-    found += [Phase("started", most), Phase("layers", most)]
-    return tuple(found + [Phase("beside", most)] * (workers > 1))
+    phases = [Phase("busy", count) for count in range(1, most + 1)]
+    phases += [Phase("paused", min(most, cores), pause_s) for pause_s in PAUSES_S]
+    phases += [Phase("started", most), Phase("layers", most)]
+    return tuple(phases + [Phase("beside", most)] * (workers > 1))
 
 
 def phase_of(step: int, phases: Sequence[Phase]) -> Phase:
@@ -223,12 +223,12 @@ def nothing() -> Program[None]:
     yield from ()
 
 
-def collective(one: Asked, part: Any, group: Group, key: str) -> Collective:
+def collective(asked: Asked, part: Any, group: Group, key: str) -> Collective:
     """Returns a collective of this kind; `unlabel` of the calibration reads the kind from the key."""
     root = group.ranks[0]
-    match one.operation:
+    match asked.operation:
         case "AllReduce":
-            return AllReduce(value=part, group=group, key=key, donate=one.donate)
+            return AllReduce(value=part, group=group, key=key, donate=asked.donate)
         case "Reduce":
             return Reduce(value=part, group=group, root=root, key=key)
         case "Broadcast":
@@ -244,9 +244,9 @@ def own_bytes(operation: str, members: int, nbytes: int) -> int:
     return nbytes // members if operation == "AllGather" else nbytes
 
 
-def workers_of(one: Asked, me: RankContext) -> list[Group]:
+def workers_of(asked: Asked, me: RankContext) -> list[Group]:
     """Returns the groups to probe: a probe has no server, so all workers replace a group with one."""
-    groups = [Group(tuple(map(Rank, ranks))) for ranks in one.groups]
+    groups = [Group(tuple(map(Rank, ranks))) for ranks in asked.groups]
     return [group if set(group.ranks) <= set(me.workers.ranks) else me.workers for group in groups]
 
 

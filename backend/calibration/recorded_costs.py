@@ -53,7 +53,7 @@ def updates(spans: Sequence[Span], turns: int) -> Updates:
         spans: the spans of the worker. The first update of a step is of all weights, the second of a few numbers.
         turns: the steps of a turn; all weights of odd turns are updated into memory in use. 0: those of no step.
     """
-    found = Updates([], [], [], [])
+    collected = Updates([], [], [], [])
     overlapping = {span.step for span in spans if span.key is not None and unlabel(span.key)[2] == "started"}
     steps: dict[int, list[float]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: span.start_s):
@@ -61,12 +61,12 @@ def updates(spans: Sequence[Span], turns: int) -> Updates:
             steps[span.step].append(span.end_s - span.start_s)
     for step, (whole_s, *few_s) in steps.items():
         if step in overlapping:
-            found.beside.append(whole_s)
+            collected.beside.append(whole_s)
             continue
         odd = turns and step // turns % 2
-        (found.into if odd else found.new).append(whole_s)
-        found.few.extend(few_s)
-    return found
+        (collected.into if odd else collected.new).append(whole_s)
+        collected.few.extend(few_s)
+    return collected
 
 
 def late(spans: Sequence[Span], batch: int, pace: Pace) -> list[float]:
@@ -93,14 +93,14 @@ def handlings(spans: Sequence[Span]) -> list[tuple[Span, Span, float]]:
     Args:
         spans: the spans of the server.
     """
-    found = []
-    mine = sorted(spans, key=lambda span: span.start_s)
-    receives = [place for place, span in enumerate(mine) if span.activity == "receive"]
+    handled = []
+    ordered = sorted(spans, key=lambda span: span.start_s)
+    receives = [place for place, span in enumerate(ordered) if span.activity == "receive"]
     for first, last in itertools.pairwise(receives):
-        between = mine[first + 1 : last]
+        between = ordered[first + 1 : last]
         if lasting(between, "update"):
-            found.append((mine[first], mine[last], sum(lasting(between, "send"))))
-    return found
+            handled.append((ordered[first], ordered[last], sum(lasting(between, "send"))))
+    return handled
 
 
 def received(rank: Rank, trace: Trace) -> list[tuple[Rank, Span]]:
@@ -118,7 +118,7 @@ def uncovered(spans: Sequence[Span]) -> list[float]:
     steps: dict[int, list[Span]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: span.start_s):
         steps[span.step].append(span)
-    found = []
+    gaps_s = []
     for step, following in itertools.pairwise(sorted(steps)):
         if any(span.key is not None and unlabel(span.key)[2] == "started" for span in steps[step]):
             continue
@@ -126,8 +126,8 @@ def uncovered(spans: Sequence[Span]) -> list[float]:
         for span in (*steps[step], steps[following][0]):
             free_s += max(0.0, span.start_s - at_s)
             at_s = max(at_s, span.end_s)
-        found.append(free_s)
-    return found
+        gaps_s.append(free_s)
+    return gaps_s
 
 
 def started(spans: Sequence[Span], all_spans: Sequence[Span]) -> Mapping[Kind, list[float]]:
@@ -140,7 +140,7 @@ def started(spans: Sequence[Span], all_spans: Sequence[Span]) -> Mapping[Kind, l
     members: dict[str | None, int] = defaultdict(int)
     for span in all_spans:
         members[span.key] += 1
-    found: dict[Kind, list[float]] = defaultdict(list)
+    seconds: dict[Kind, list[float]] = defaultdict(list)
     updates: dict[int, float] = {}
     for span in spans:
         if span.activity == "update":
@@ -150,8 +150,8 @@ def started(spans: Sequence[Span], all_spans: Sequence[Span]) -> Mapping[Kind, l
             continue
         operation, nbytes, how = unlabel(span.key)
         if how == "started":
-            found[operation, members[span.key], nbytes].append(updates[span.step] - span.start_s)
-    return found
+            seconds[operation, members[span.key], nbytes].append(updates[span.step] - span.start_s)
+    return seconds
 
 
 def lanes(now_s: Sequence[float]) -> list[float]:
@@ -170,15 +170,15 @@ def waits(spans: Sequence[Span], now_s: Sequence[float]) -> list[float]:
         spans: the spans of the worker.
         now_s: what it read from the clock; each first reading of a pair follows a wait.
     """
-    found = []
+    waits_s = []
     ordered = sorted(spans, key=lambda span: span.end_s)
     ends_s = [span.end_s for span in ordered]
     for read_s in now_s[::2]:
         before = bisect_right(ends_s, read_s)
         last = ordered[before - 1]
         if before and last.key is not None and unlabel(last.key)[2] == "started":  # otherwise it was over before
-            found.append(read_s - last.end_s)
-    return found
+            waits_s.append(read_s - last.end_s)
+    return waits_s
 
 
 def unlabel(key: str) -> tuple[str, int, How]:
@@ -352,7 +352,7 @@ def costs(
         inside: whether it was launched with shared memory, which all its collectives then used.
         hosts: the host of every rank, if they are on several.
     """
-    found: Costs = defaultdict(list)
+    measured: Costs = defaultdict(list)
     server, places = job.team[0].server, hosts or {}
     turns = len(job.method.asked) if isinstance(job.method, ProbeCollectives) else 0
     together: dict[str, list[Span]] = defaultdict(list)
@@ -370,23 +370,23 @@ def costs(
             span for span in trace.spans if span.rank == me.rank and span.step >= begin and span.activity != "read"
         ]
         if me.role == "server":
-            found[SERVE] += served(spans)
+            measured[SERVE] += served(spans)
         else:
             for cost, seconds in zip(UPDATES, updates(spans, turns), strict=True):
-                found[cost] += seconds
-            found[LOAD if server is None else SERVER_LOAD] += lasting(spans, "load")
-            found[REST if server is None else SERVER_REST] += uncovered(spans)
+                measured[cost] += seconds
+            measured[LOAD if server is None else SERVER_LOAD] += lasting(spans, "load")
+            measured[REST if server is None else SERVER_REST] += uncovered(spans)
             if pace is not None:
-                found[LATE] += late(spans, job.batches[me.rank], pace)
-            found[WAIT] += waits(spans, trace.now_s.get(me.rank, ()))
-            found[LANE] += lanes(trace.now_s.get(me.rank, ()))
+                measured[LATE] += late(spans, job.batches[me.rank], pace)
+            measured[WAIT] += waits(spans, trace.now_s.get(me.rank, ()))
+            measured[LANE] += lanes(trace.now_s.get(me.rank, ()))
             for span in spans:
                 if span.activity == "send":
-                    found[Cost("send", 2, span.bytes, memory, between)].append(span.end_s - span.start_s)
+                    measured[Cost("send", 2, span.bytes, memory, between)].append(span.end_s - span.start_s)
             for far in (False, True):
                 these = [span for span in spans if span.key is None or (span.key in spread) is far]
                 for (operation, members, nbytes), seconds in started(these, trace.spans).items():
-                    found[Cost("start", 2, own_bytes(operation, members, nbytes), inside, far)] += seconds
+                    measured[Cost("start", 2, own_bytes(operation, members, nbytes), inside, far)] += seconds
         for source, span in received(me.rank, trace):
             # only if the receiver was waiting: otherwise the time in its inbox would be counted
             if span.ready_s is None or span.step < begin:
@@ -394,17 +394,17 @@ def costs(
             memory = inside and job.team[source].host == me.host
             between = places.get(source) != places.get(me.rank)
             if span.start_s <= span.ready_s:
-                found[Cost(MESSAGE, 2, span.bytes, memory, between)].append(span.end_s - span.ready_s)
+                measured[Cost(MESSAGE, 2, span.bytes, memory, between)].append(span.end_s - span.ready_s)
             elif me.role == "worker":  # it has computed a gradient meanwhile, so the message has long arrived
-                found[Cost("receive", 2, span.bytes, memory, between)].append(span.end_s - span.start_s)
+                measured[Cost("receive", 2, span.bytes, memory, between)].append(span.end_s - span.start_s)
     for key, spans in together.items():
         operation, nbytes, how = unlabel(key)
         if how == "started":  # no rank was waiting for it
             continue
         last_s = max(span.start_s for span in spans)
         cost = Cost(operation, len(spans), nbytes, inside, key in spread)
-        found[cost] += [max(0.0, span.end_s - last_s) for span in spans]
-    return found
+        measured[cost] += [max(0.0, span.end_s - last_s) for span in spans]
+    return measured
 
 
 def first_steps(trace: Trace) -> dict[Rank, int]:
@@ -415,16 +415,16 @@ def first_steps(trace: Trace) -> dict[Rank, int]:
     return {rank: min(WARM_UP, count // 10) for rank, count in steps.items()}
 
 
-def beside_gradients(job: Job, trace: Trace, found: Costs) -> Costs:
+def beside_gradients(job: Job, trace: Trace, measured: Costs) -> Costs:
     """Marks the costs that another task measures alone, and adds the shares of workers that computed meanwhile.
 
     Args:
         job: the job of the probe.
         trace: its record.
-        found: its costs.
+        measured: its costs.
     """
     also_alone = (*HANDLED, MESSAGE, SERVE.operation)
-    marked = {cost._replace(beside=cost.operation in also_alone): times for cost, times in found.items()}
+    marked = {cost._replace(beside=cost.operation in also_alone): times for cost, times in measured.items()}
     shares = BusyShares(trace.spans, job.workers)
     return {
         **marked,
@@ -433,21 +433,22 @@ def beside_gradients(job: Job, trace: Trace, found: Costs) -> Costs:
     }
 
 
-def pooled(found: Sequence[Costs], *, between: bool = False) -> Profile:
+def pooled(launches: Sequence[Costs], *, between: bool = False) -> Profile:
     """Combines several launches to one profile: the median over launches of each launch's mean.
 
     The mean, because a step waits for the whole time of a collective, however rarely it is long. The median over
     launches, because the effect of another program on one launch is not a cost of this machine.
 
     Args:
-        found: the costs of each launch.
+        launches: the costs of each launch.
         between: combines those between hosts; otherwise those of a host.
     """
     every = dict.fromkeys(
-        cost for launch in found for cost, times in launch.items() if times and cost.between is between
+        cost for launch in launches for cost, times in launch.items() if times and cost.between is between
     )
     centre: dict[Cost, float] = {
-        cost: float(np.median([average(cost, launch[cost]) for launch in found if launch.get(cost)])) for cost in every
+        cost: float(np.median([average(cost, launch[cost]) for launch in launches if launch.get(cost)]))
+        for cost in every
     }
     by_size: dict[tuple[str, int, bool], dict[int, float]] = defaultdict(dict)
     for cost, seconds in centre.items():
@@ -478,7 +479,7 @@ def pooled(found: Sequence[Costs], *, between: bool = False) -> Profile:
         message_beside=_speed(centre, MESSAGE, MESSAGE_SHARE),
         serve_beside=_speed(centre, SERVE.operation, SERVE_SHARE),
         snapshot_s=centre.get(SNAPSHOT, 0.0),
-        samples={_words(cost): sum(len(launch.get(cost, ())) for launch in found) for cost in every},
+        samples={_words(cost): sum(len(launch.get(cost, ())) for launch in launches) for cost in every},
     )
 
 

@@ -77,7 +77,7 @@ def fitted(ratios: Sequence[float]) -> Fitted:
     if len(values) < FEWEST or float(np.std(values)) < 1e-6 * float(np.mean(values)) or values.min() <= 0:
         return Fitted()
     fits = tuple(goodness_of_fit(fit, values) for fit in LAWS)
-    best = max(fits, key=lambda one: one.p_value)
+    best = max(fits, key=lambda fit: fit.p_value)
     return Fitted(best.law if best.p_value >= LEAST else NO_JITTER, fits)
 
 
@@ -116,23 +116,23 @@ def correlations(launches: Sequence[Sequences]) -> Correlations:
         scaled = {(rank, step): [time / means[rank] for time in times] for (rank, step), times in launch.items()}
         for times in scaled.values():
             steps += pairwise(times)
-        for (one, step), (other, same) in combinations(sorted(scaled), 2):
-            if step == same and one != other:
-                ranks += zip(scaled[one, step], scaled[other, same], strict=False)
+        for (first, step), (other, same) in combinations(sorted(scaled), 2):
+            if step == same and first != other:
+                ranks += zip(scaled[first, step], scaled[other, same], strict=False)
     return Correlations(_spearman(steps), _spearman(ranks))
 
 
-def words(found: Correlations) -> list[str]:
+def words(correlated: Correlations) -> list[str]:
     """Returns sentences on large correlations.
 
     >>> words(Correlations(0.41, 0.1))
     ['successive gradient times of a rank are correlated (0.41)']
     """
     said = []
-    if abs(found.between_steps) > LARGE:
-        said.append(f"successive gradient times of a rank are correlated ({found.between_steps:.2f})")
-    if abs(found.between_ranks) > LARGE:
-        said.append(f"simultaneous gradient times of ranks are correlated ({found.between_ranks:.2f})")
+    if abs(correlated.between_steps) > LARGE:
+        said.append(f"successive gradient times of a rank are correlated ({correlated.between_steps:.2f})")
+    if abs(correlated.between_ranks) > LARGE:
+        said.append(f"simultaneous gradient times of ranks are correlated ({correlated.between_ranks:.2f})")
     return said
 
 
@@ -144,8 +144,8 @@ def _spearman(pairs: Sequence[tuple[float, float]]) -> float:
     first, second = (np.asarray(column) for column in zip(*pairs, strict=True))
     if np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
-    found = float(spearmanr(first, second).statistic)
-    return round(min(1.0, max(-1.0, found)), 4)
+    correlation = float(spearmanr(first, second).statistic)
+    return round(min(1.0, max(-1.0, correlation)), 4)
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------

@@ -76,11 +76,11 @@ class Readers:
 
     def __enter__(self) -> Self:
         for _ in range(self.count):
-            ours, theirs = multiprocessing.Pipe()
+            ours, child_end = multiprocessing.Pipe()
             if (pid := fork()) == 0:
                 ours.close()
-                serve(theirs, self.file, self.direct)
-            theirs.close()
+                serve(child_end, self.file, self.direct)
+            child_end.close()
             self._children.append((pid, ours))
         notes = [self._answer(connection) for _, connection in self._children]
         self.bypassed = self.direct and notes[0] is None
@@ -202,7 +202,7 @@ def scratch(folder: Path, *, mebibytes: float, inputs: int) -> Iterator[RecordFi
 def file_system(folder: Path) -> str:
     """Returns the type of a folder's file system; empty if it is not known."""
     path = folder.resolve()
-    mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+    mounts = {Path(partition.mountpoint): partition.fstype for partition in psutil.disk_partitions(all=True)}
     return next((mounts[place] for place in (path, *path.parents) if place in mounts), "")
 
 

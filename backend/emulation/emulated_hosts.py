@@ -104,14 +104,14 @@ class Hosts:
         As counted by the token buckets: an interface counts the headers of large segments only once.
         """
         assert self.switch is not None, "without a switch, the forwarder counts"
-        ports = {one["dev"]: one["bytes"] for one in _buckets(self.switch)}
-        sent = [sum(one["bytes"] for one in _buckets(name)) for name in self.names]
+        ports = {bucket["dev"]: bucket["bytes"] for bucket in _buckets(self.switch)}
+        sent = [sum(bucket["bytes"] for bucket in _buckets(name)) for name in self.names]
         return [LinkBytes(bytes_sent, ports[f"p{index}"]) for index, bytes_sent in enumerate(sent)]
 
     def dropped(self) -> int:
         """Returns how many packets the token buckets have dropped since the hosts were created."""
         assert self.switch is not None, "without a switch, the forwarder counts"
-        return sum(one["drops"] for name in (self.switch, *self.names) for one in _buckets(name))
+        return sum(bucket["drops"] for name in (self.switch, *self.names) for bucket in _buckets(name))
 
 
 @contextmanager
@@ -205,5 +205,5 @@ def has_netem() -> bool:
 
 def _buckets(namespace: str) -> list[dict[str, Any]]:
     """Returns the token buckets of a namespace and their counters."""
-    found: list[dict[str, Any]] = json.loads(run_ip("tc", "-n", namespace, "-s", "-j", "qdisc", "show"))
-    return [one for one in found if one["kind"] == "tbf"]
+    disciplines: list[dict[str, Any]] = json.loads(run_ip("tc", "-n", namespace, "-s", "-j", "qdisc", "show"))
+    return [discipline for discipline in disciplines if discipline["kind"] == "tbf"]

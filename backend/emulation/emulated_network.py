@@ -71,7 +71,7 @@ class Emulation:
 
     def record(self) -> dict[str, Any]:
         """Returns the entries of a run's record, at its end."""
-        found: dict[str, Any] = {
+        recorded: dict[str, Any] = {
             "way": self.way,
             "hosts": list(self.lines.hosts),
             "lines": [[line.name, line.bytes_per_s, line.latency_s] for line in self.lines.lines],
@@ -79,8 +79,8 @@ class Emulation:
             "words": self.words,
         }
         if self.forwarder is None:
-            return found | {"dropped": self.hosts.dropped()}
-        return found | self.forwarder.record()
+            return recorded | {"dropped": self.hosts.dropped()}
+        return recorded | self.forwarder.record()
 
 
 def said(record: dict[str, Any] | None) -> list[str]:
@@ -164,15 +164,15 @@ def _rate(bytes_per_s: float) -> str:
 
 def spokes_by_tc(lines: Lines) -> list[Spoke] | None:
     """Returns the links of a star for tc; None if tc alone cannot emulate these lines."""
-    found = lines.spokes()
-    if found is None:
+    spokes = lines.spokes()
+    if spokes is None:
         return None
     if lines.longest_s <= OWN_LATENCY_S:
-        return _spokes(found, delays=False)
-    return _spokes(found, delays=True) if has_netem() else None
+        return _spokes(spokes, delays=False)
+    return _spokes(spokes, delays=True) if has_netem() else None
 
 
-def _spokes(found: Spokes, *, delays: bool) -> list[Spoke]:
+def _spokes(spokes: Spokes, *, delays: bool) -> list[Spoke]:
     return [
         Spoke(
             out.bytes_per_s * FRAME,
@@ -180,5 +180,5 @@ def _spokes(found: Spokes, *, delays: bool) -> list[Spoke]:
             out.latency_s if delays else 0.0,
             into.latency_s if delays else 0.0,
         )
-        for out, into in zip(found.out, found.into, strict=True)
+        for out, into in zip(spokes.out, spokes.into, strict=True)
     ]

@@ -280,10 +280,10 @@ def _collect(t: ForwardingTables, files: Any, counters: Any, source: int, seen_s
             let_go(t, packet)
             seen_s[source] = now
             return now
-        found = enter(t, packet, size, hosts, source, seen_s[source], now)
-        if found == 0:
+        outcome = enter(t, packet, size, hosts, source, seen_s[source], now)
+        if outcome == 0:
             counters[DROPPED] += 1
-        if found >= 0:
+        if outcome >= 0:
             counters[HOSTS + source] += size
     return now
 

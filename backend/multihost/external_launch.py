@@ -87,8 +87,10 @@ class Neighbours:
     ) -> None:
         self._world, self._board, self._team, self._timeout_s = world, board, team, timeout_s
         ids = world.ids
-        self._ranks = {one: mapping.rank_of[one] for one in world.neighbours if one in mapping.rank_of}
-        self._pids = {ids[one]: rank for one, rank in self._ranks.items()}
+        self._ranks = {
+            neighbour: mapping.rank_of[neighbour] for neighbour in world.neighbours if neighbour in mapping.rank_of
+        }
+        self._pids = {ids[neighbour]: rank for neighbour, rank in self._ranks.items()}
         self._liveness = Liveness(board, self._pids, joined=True)
         self._stopped: dict[int, float] = {}
         """since when processes, by their ids, have been stopped"""

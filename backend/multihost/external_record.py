@@ -58,7 +58,9 @@ class ExternalRecord:
         names = [name for name in names if (self.folder / name).exists()]
         for kind in ("cell", "form"):
             names += [str(path.relative_to(self.folder)) for path in self.folder.glob(f"node*/*.{kind}")]
-        clocks = {key: None if one is None else asdict(one) for key, one in (("start", start), ("end", end))}
+        clocks = {
+            key: None if reading is None else asdict(reading) for key, reading in (("start", start), ("end", end))
+        }
         said = {**clocks, "start_s": self.board.start_s, "placement": placed}
         store, within_s = PrefixStore(f"host{self.world.here}", self.store), COLLECT_S if failed else COLLECT_ALL_S
         try:
@@ -91,7 +93,10 @@ class ExternalRecord:
         trace.notes |= {
             "launched_by": self.world.joined.launcher,
             "seats": self._mapping(places),
-            "placement": {**placed, "words": "; ".join(f"host {host}: {one['words']}" for host, one in places.items())},
+            "placement": {
+                **placed,
+                "words": "; ".join(f"host {host}: {place['words']}" for host, place in places.items()),
+            },
             "clocks": [{"host": host, **clock.record()} for host, clock in by_host.items()],
         }
         if missing:
@@ -122,8 +127,8 @@ class ExternalRecord:
     def _mapping(self, places: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns process, host and role of each rank, and its cores if it was pinned."""
         return [
-            {**one, "cores": places.get(one["host"], {}).get("cores", {}).get(str(one["rank"]))}
-            for one in self.mapping.record()
+            {**entry, "cores": places.get(entry["host"], {}).get("cores", {}).get(str(entry["rank"]))}
+            for entry in self.mapping.record()
         ]
 
     def _reason(self) -> PacelineError:

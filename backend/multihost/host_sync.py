@@ -129,9 +129,9 @@ class HostSync:
         if decided["start_s"] and not board.start_s:
             board.start(decided["start_s"] - self._ahead_s)
         if decided["drained"]:
-            mine = self._mapping.on(self._here)
+            local_ranks = self._mapping.on(self._here)
             for me in self._mapping.team:
-                if me.rank not in mine:
+                if me.rank not in local_ranks:
                     board.ranks[me.rank].state = RankState.DRAINED
         self._note_loss(decided)
         if decided["run_state"]:

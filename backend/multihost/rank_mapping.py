@@ -45,7 +45,7 @@ class RankMapping:
 
     def on(self, host: int) -> tuple[Rank, ...]:
         """Returns the ranks on a host."""
-        return tuple(self.rank_of[one] for one in self.hosts[host].processes if one in self.rank_of)
+        return tuple(self.rank_of[process] for process in self.hosts[host].processes if process in self.rank_of)
 
     def host_of(self, rank: Rank) -> int:
         """Returns the host of a rank."""
@@ -76,10 +76,10 @@ class RankMapping:
         return [
             f"host {index} ({host.name}): "
             + ", ".join(
-                f"process {one} is rank {self.rank_of[one]} ({self.roles(self.rank_of[one])})"
-                if one in self.rank_of
-                else f"process {one} takes no part"
-                for one in host.processes
+                f"process {process} is rank {self.rank_of[process]} ({self.roles(self.rank_of[process])})"
+                if process in self.rank_of
+                else f"process {process} takes no part"
+                for process in host.processes
             )
             for index, host in enumerate(self.hosts)
         ]

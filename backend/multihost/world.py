@@ -98,7 +98,7 @@ class World:
     @property
     def first(self) -> bool:
         """Whether this is the first living process of its host."""
-        return self.joined.process == next(one for one in self.neighbours if self.lives(one))
+        return self.joined.process == next(neighbour for neighbour in self.neighbours if self.lives(neighbour))
 
     @property
     def leads(self) -> bool:
@@ -203,7 +203,7 @@ def _meet(joined: LaunchedProcess, folder: Path | None, alive: list[IO[bytes]]) 
     world = World(joined, hosts, here, folder, interface, store, machines.count(machines[here]) > 1)
     world.gpus = tuple(entries[host.processes[0]]["gpus"] for host in hosts)
     world.machines = tuple(machines)
-    world.ids = {one: entries[one]["id"] for one in world.neighbours}
+    world.ids = {neighbour: entries[neighbour]["id"] for neighbour in world.neighbours}
     world.connections = _connections(world, own)
     _barrier(store, "met", joined)
     return world
@@ -231,10 +231,10 @@ def _prefixed(joined: LaunchedProcess, store: Store) -> Store:
 def _barrier(store: Store, name: str, joined: LaunchedProcess) -> None:
     store.add(name, 1)
     if not wait_until(lambda: store.add(name, 0) >= joined.processes, within_s=MEET_S):
-        found = store.add(name, 0)
-        missing = [str(one) for one in range(joined.processes) if not store.check([f"process{one}"])]
+        connected = store.add(name, 0)
+        missing = [str(process) for process in range(joined.processes) if not store.check([f"process{process}"])]
         absent = f"; missing: process {', '.join(missing)}" if missing else ""
-        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have connected{absent}")
+        raise RunFailed(f"after {MEET_S:g} s {connected} of {joined.processes} processes have connected{absent}")
 
 
 def _leave(world: World) -> None:
@@ -252,7 +252,7 @@ def _leave(world: World) -> None:
 
 def _left(world: World, process: int) -> bool:
     """Whether a process has left or died."""
-    host = next(host for host, one in enumerate(world.hosts) if process in one.processes)
+    host = next(host for host, entry in enumerate(world.hosts) if process in entry.processes)
     alone = len(world.hosts[host].processes) == 1
     gone = not world.lives(process) if host == world.here else host in world.gone or (alone and world.closed(host))
     return gone or bool(world.store.check([f"left{process}"]))
@@ -276,12 +276,12 @@ def _connections(world: World, own: str) -> list[socket.socket]:
     with socket.create_server((own, 0), family=family) as server:
         server.settimeout(MEET_S)
         world.store.set("clock", json.dumps([own, server.getsockname()[1]]))
-        found: dict[int, socket.socket] = {}
-        while len(found) < others:
+        connections: dict[int, socket.socket] = {}
+        while len(connections) < others:
             connection, _ = server.accept()
             connection.settimeout(MEET_S)
-            found[int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")] = _tuned(connection)
-    return [found[index] for index in sorted(found)]
+            connections[int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")] = _tuned(connection)
+    return [connections[index] for index in sorted(connections)]
 
 
 def _tuned(connection: socket.socket) -> socket.socket:
@@ -325,12 +325,12 @@ def hosts_of(entries: list[dict[str, Any]]) -> tuple[Host, ...]:
     (Host(name='n1', processes=(1, 0)),)
     """
     nodes = dict.fromkeys(entry["node"] for entry in entries)
-    found = []
+    hosts = []
     for node in nodes:
-        mine = [process for process, entry in enumerate(entries) if entry["node"] == node]
-        mine.sort(key=lambda process: entries[process]["local"])
-        found.append(Host(entries[mine[0]]["name"], tuple(mine)))
-    return tuple(found)
+        processes = [process for process, entry in enumerate(entries) if entry["node"] == node]
+        processes.sort(key=lambda process: entries[process]["local"])
+        hosts.append(Host(entries[processes[0]]["name"], tuple(processes)))
+    return tuple(hosts)
 
 
 def host() -> str:
@@ -413,10 +413,10 @@ def loads(said: Sequence[Mapping[str, Any]], machines: Sequence[str]) -> list[di
     >>> [one["other_load"] for one in loads(said, ["a", "b"])]
     [0.5, 0.25]
     """
-    found = []
-    for here, one in enumerate(said):
+    host_loads = []
+    for here, report in enumerate(said):
         same = [host for host, machine in enumerate(machines) if machine == machines[here] and host != here]
         beside = sum(said[host]["own"] for host in same)
-        facts = {name: value for name, value in one.items() if name not in ("share", "own")}
-        found.append({**facts, "other_load": max(0.0, one["share"] - beside)})
-    return found
+        facts = {name: value for name, value in report.items() if name not in ("share", "own")}
+        host_loads.append({**facts, "other_load": max(0.0, report["share"] - beside)})
+    return host_loads

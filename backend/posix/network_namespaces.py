@@ -82,8 +82,8 @@ def _delete_all(names: Sequence[str]) -> None:
 def sweep() -> None:
     """Deletes the namespaces of processes that have ended."""
     for path in NAMESPACES.glob("paceline-*"):
-        found = NAME.match(path.name)
-        if found is not None and found["maker"] != _process(int(found["process"])):
+        match = NAME.match(path.name)
+        if match is not None and match["maker"] != _process(int(match["process"])):
             _delete(path.name)
 
 

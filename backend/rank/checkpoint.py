@@ -101,9 +101,9 @@ class Restricted(pickle.Unpickler):
             return ALLOWED[module, name]
         if (module, name) == (__name__, "Part"):  # as checkpoints name it that were made before it was renamed
             return RankPart
-        found = getattr(sys.modules.get(module), name, None)
-        if (module, name) in BUILDERS or isinstance(found, torch.dtype) or _is_value(found):
-            return found
+        value = getattr(sys.modules.get(module), name, None)
+        if (module, name) in BUILDERS or isinstance(value, torch.dtype) or _is_value(value):
+            return value
         raise pickle.UnpicklingError(f"found {module}.{name}, which no checkpoint holds")
 
 
@@ -112,13 +112,13 @@ def _size(file: Any) -> int:
     return len(file.getbuffer()) if isinstance(file, io.BytesIO) else os.fstat(file.fileno()).st_size
 
 
-def _is_value(found: Any) -> bool:
-    if not isinstance(found, type):
+def _is_value(value: Any) -> bool:
+    if not isinstance(value, type):
         return False
     return (
-        dataclasses.is_dataclass(found)
-        or issubclass(found, Enum)
-        or (issubclass(found, tuple) and hasattr(found, "_fields"))
+        dataclasses.is_dataclass(value)
+        or issubclass(value, Enum)
+        or (issubclass(value, tuple) and hasattr(value, "_fields"))
     )
 
 
@@ -323,7 +323,7 @@ class Checkpoint:
     def _pass_record(self, rank: Rank, take: Callable[[bytes], object]) -> None:
         """Passes the bytes of a rank's record up to the checkpoint to `take`."""
         source, size = self._record(rank)
-        found, left = xxhash.xxh3_128(), size
+        checksum, left = xxhash.xxh3_128(), size
         with reading(source, RECORDED):
             file = source.open("rb")
         with file:
@@ -332,10 +332,10 @@ class Checkpoint:
                     piece = file.read(min(left, PIECE_BYTES))
                 if not piece:
                     raise InputError(f"{source}: found {size - left} bytes, expected {size}: {RECORDED}")
-                found.update(piece)
+                checksum.update(piece)
                 left -= len(piece)
                 take(piece)
-        verify(source, found.hexdigest(), self.manifest["record_checksums"][rank])
+        verify(source, checksum.hexdigest(), self.manifest["record_checksums"][rank])
 
     def _record(self, rank: Rank) -> tuple[Path, int]:
         """Returns the path of a rank's record and how many bytes of it belong to this checkpoint."""
@@ -349,8 +349,8 @@ def record_of(folder: Path, rank: Rank) -> Path:
 
 def steps_in(folder: Path) -> list[Path]:
     """Returns the complete checkpoints of a folder, oldest first."""
-    found = [(int(match[1]), entry) for entry in folder.glob("step-*") if (match := NAME.fullmatch(entry.name))]
-    return [entry for _, entry in sorted(found)]
+    numbered = [(int(match[1]), entry) for entry in folder.glob("step-*") if (match := NAME.fullmatch(entry.name))]
+    return [entry for _, entry in sorted(numbered)]
 
 
 def find_last(place: Path) -> Checkpoint:
@@ -381,10 +381,12 @@ def read(path: Path) -> Checkpoint:
     with reading(place, f"the manifest of {WHOLE}"):
         if manifest["format"] > FORMAT:
             raise InputError(f"{path}: format {manifest['format']} is of a later Paceline; this one reads {FORMAT}")
-        found = Checkpoint(path, manifest)
-        by_rank = [found.granted, *(manifest[key] for key in ("record_bytes", "record_checksums", "files"))]
-        if len({len(one) for one in by_rank}) != 1 or not all(isinstance(files, dict) for files in manifest["files"]):
+        checkpoint = Checkpoint(path, manifest)
+        by_rank = [checkpoint.granted, *(manifest[key] for key in ("record_bytes", "record_checksums", "files"))]
+        if len({len(entries) for entries in by_rank}) != 1 or not all(
+            isinstance(files, dict) for files in manifest["files"]
+        ):
             raise ValueError("the lists of ranks do not agree")
-        _ = found.step, found.time_s, dict(manifest["scenario"]), str(manifest["algorithm"])
-        _ = [int(size) for size in (*found.granted, *manifest["record_bytes"])]
-    return found
+        _ = checkpoint.step, checkpoint.time_s, dict(manifest["scenario"]), str(manifest["algorithm"])
+        _ = [int(size) for size in (*checkpoint.granted, *manifest["record_bytes"])]
+    return checkpoint

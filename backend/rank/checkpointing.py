@@ -62,13 +62,13 @@ class Checkpointer:
         with station.busy(), self._writing(step):
             files = write_part(self._saving.building(step) / f"rank{me.rank}", part, answer)
             size, checksum = self._copy_record()
-        mine = Mark(station.clock.now(), part.state.step, size, checksum, files)
+        mark = Mark(station.clock.now(), part.state.step, size, checksum, files)
         others = [rank for rank in me.world if rank != me.rank]
         for rank in others:
-            self._mail.send(Envelope(me.rank, rank, TAG, mine, station.clock.now()))
+            self._mail.send(Envelope(me.rank, rank, TAG, mark, station.clock.now()))
         self.until = self._saving.following(step)
         try:
-            marks = {me.rank: mine, **{rank: self._hear(thread, rank, step) for rank in others}}
+            marks = {me.rank: mark, **{rank: self._hear(thread, rank, step) for rank in others}}
         except PeerFailed:
             if station.board.lost() is not None:  # the run ends with this death
                 raise

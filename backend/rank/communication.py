@@ -246,9 +246,9 @@ class Communication:
 
     def _words(self, group: Group, stream: str) -> tuple[str, str]:
         """Returns a name for the sequence of collectives of the group and stream, and the group as text."""
-        if (found := self._named.get((group, stream))) is None:
-            found = self._named[group, stream] = f"{group}{stream}", str(group)
-        return found
+        if (names := self._named.get((group, stream))) is None:
+            names = self._named[group, stream] = f"{group}{stream}", str(group)
+        return names
 
     def _direct(self, op: Collective, stream: str) -> bool:
         """Whether a collective goes from GPU to GPU: its vectors are on GPUs and NCCL can serve the group.

@@ -63,10 +63,10 @@ class NanCheck:
             self._report(step, loss, [])
 
     def _report(self, step: int, loss: float, layers: list[str]) -> None:
-        found = [] if math.isfinite(loss) else [f"the loss is {loss}"]
+        problems = [] if math.isfinite(loss) else [f"the loss is {loss}"]
         if layers:
-            found.append(f"the gradient is not finite in {', '.join(map(repr, layers))}")
-        message = f"{self._subject}, step {step}: {'; '.join(found)}"
+            problems.append(f"the gradient is not finite in {', '.join(map(repr, layers))}")
+        message = f"{self._subject}, step {step}: {'; '.join(problems)}"
         if self._then == "raise":
             raise NotFinite(message)
         if not self._said:

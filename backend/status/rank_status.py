@@ -302,5 +302,5 @@ class RankStatus:
     def vote_on(self, name: int, position: int) -> Vote | None:
         """Returns the rank's vote on a collective; None if it has not voted."""
         votes = self._votes
-        found = np.flatnonzero((votes["name"] == name) & (votes["position"] == position) & (votes["vote"] != 0))
-        return Vote(int(votes["vote"][found[0]])) if len(found) else None
+        indices = np.flatnonzero((votes["name"] == name) & (votes["position"] == position) & (votes["vote"] != 0))
+        return Vote(int(votes["vote"][indices[0]])) if len(indices) else None

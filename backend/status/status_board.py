@@ -391,16 +391,16 @@ class CollectiveEntries:
         """
         check = zlib.crc32(stream.encode())
         bucket, slot, name = check % BUCKETS, position % SLOTS, check | len(stream) << 32
-        mine, said = (rank, bucket, slot), what.encode()
+        entry, said = (rank, bucket, slot), what.encode()
         with self._writing:
-            self._turns[mine] += 1  # odd while it is being written: streams may share a bucket, and so an entry
-            self._streams[mine], self._positions[mine] = name, position
-            self._texts[mine] = b"\1".join((said, place.encode()))[:TEXT]
-            self._turns[mine] += 1
+            self._turns[entry] += 1  # odd while it is being written: streams may share a bucket, and so an entry
+            self._streams[entry], self._positions[entry] = name, position
+            self._texts[entry] = b"\1".join((said, place.encode()))[:TEXT]
+            self._turns[entry] += 1
         for other in members:
-            if other == rank or (theirs := self._read((other, bucket, slot), name, position)) is None:
+            if other == rank or (other_entry := self._read((other, bucket, slot), name, position)) is None:
                 continue
-            theirs_said, _, their_place = theirs.partition(b"\1")
+            theirs_said, _, their_place = other_entry.partition(b"\1")
             if theirs_said != said[:TEXT]:
                 their_line, their_words = their_place.decode(errors="replace"), theirs_said.decode(errors="replace")
                 raise mismatch(rank, place, what, other, their_line, their_words)
@@ -416,12 +416,12 @@ class CollectiveEntries:
             members: the members of the collective.
         """
         own = self._texts[rank]
-        found = np.argwhere(np.char.startswith(own, (words.encode() + b"\1")[:TEXT]))
-        if not len(found):
+        places = np.argwhere(np.char.startswith(own, (words.encode() + b"\1")[:TEXT]))
+        if not len(places):
             return []
-        bucket, slot = max(map(tuple, found), key=lambda at: int(self._positions[(rank, *at)]))
+        bucket, slot = max(map(tuple, places), key=lambda at: int(self._positions[(rank, *at)]))
         key = self._streams[rank, bucket, slot], self._positions[rank, bucket, slot]
-        return [one for one in members if self._read((one, bucket, slot), *key) is None]
+        return [member for member in members if self._read((member, bucket, slot), *key) is None]
 
     def _read(self, at: tuple[int, int, int], name: int, position: int) -> bytes | None:
         """Returns the text of an entry; None if it belongs to another collective or was being written.

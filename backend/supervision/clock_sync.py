@@ -54,7 +54,7 @@ def read(rounds: Iterable[ClockRound]) -> ClockReading:
     >>> read([ClockRound(0.0, 105.0, 4.0), ClockRound(10.0, 111.0, 11.0)])
     ClockReading(at_s=10.5, offset_s=100.5, error_s=0.5)
     """
-    best = min(rounds, key=lambda one: one.heard_s - one.asked_s)
+    best = min(rounds, key=lambda exchange: exchange.heard_s - exchange.asked_s)
     middle = (best.asked_s + best.heard_s) / 2
     return ClockReading(middle, best.said_s - middle, (best.heard_s - best.asked_s) / 2)
 
@@ -112,16 +112,16 @@ def ask(
     connection: socket.socket, *, rounds: int = ROUNDS, clock: Callable[[], float] = time.monotonic
 ) -> ClockReading:
     """Reads the clock at the other end of a connection, which calls `answer`."""
-    found = []
+    answered = []
     connection.sendall(ASK)
     _receive(connection, ANSWER.size)  # warm-up: the other end has started and its code is in the cache
     for _ in range(rounds):
         asked_s = clock()
         connection.sendall(ASK)
         (said_s,) = ANSWER.unpack(_receive(connection, ANSWER.size))
-        found.append(ClockRound(asked_s, said_s, clock()))
+        answered.append(ClockRound(asked_s, said_s, clock()))
     connection.sendall(DONE)
-    return read(found)
+    return read(answered)
 
 
 def answer(connection: socket.socket, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -54,7 +54,7 @@ class Failure:
     @staticmethod
     def consequence(folder: Path, team: Sequence[RankContext]) -> Failure | None:
         """Returns the first failure of a rank that waited for one that had died; None if none waited."""
-        waited = [one for one in _failures(folder, team) if one.follows and ": waits " in one.message]
+        waited = [failure for failure in _failures(folder, team) if failure.follows and ": waits " in failure.message]
         return min(waited, key=lambda failure: failure.time_s, default=None)
 
     def error(self) -> PacelineError:

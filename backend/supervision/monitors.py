@@ -98,11 +98,11 @@ def hung(states: Mapping[int, RankState], quiet_s: Mapping[int, float], timeout_
     >>> hung({1: RankState.RUNNING, 2: RankState.BLOCKED}, {1: 61.0, 2: 70.0}, 60.0)
     [1]
     """
-    late = [one for one in states if quiet_s[one] > timeout_s]
-    if len(late) == len(states) and (connecting := [one for one in late if states[one] is RankState.CONNECTING]):
-        return [one for one in late if states[one] is RankState.STARTING] or connecting
-    waited = any(states[one] in (*WAITING, RankState.CONNECTING) for one in late)
-    return [one for one in late if states[one] in AT_WORK] if waited else []
+    late = [rank for rank in states if quiet_s[rank] > timeout_s]
+    if len(late) == len(states) and (connecting := [rank for rank in late if states[rank] is RankState.CONNECTING]):
+        return [rank for rank in late if states[rank] is RankState.STARTING] or connecting
+    waited = any(states[rank] in (*WAITING, RankState.CONNECTING) for rank in late)
+    return [rank for rank in late if states[rank] in AT_WORK] if waited else []
 
 
 def at_work(last: LastActivity, used_s: float, runs: bool, now_s: float) -> bool:
@@ -126,10 +126,10 @@ def processor(pid: int, *, joined: bool = False) -> tuple[float, bool]:
     process = Path(f"/proc/{pid}")
     try:
         stats = [thread / "stat" for thread in (process / "task").iterdir() if thread.name != str(pid)]
-        found = [_used(stat) for stat in (stats if joined else [process / "stat"])]
+        used = [_used(stat) for stat in (stats if joined else [process / "stat"])]
     except OSError:  # the process, or one of its threads, has just ended
         return 0.0, False
-    return sum(used_s for used_s, _ in found), any(state in RUNS for _, state in found)
+    return sum(used_s for used_s, _ in used), any(state in RUNS for _, state in used)
 
 
 def stopped(pid: int) -> bool:

@@ -170,7 +170,7 @@ class Supervisor:
         """Returns an addition to a message if ranks were lost before."""
         if not self.failed_ranks:
             return ""
-        before = ", ".join(f"rank {one['rank']} {one['how']}" for one in self.failed_ranks)
+        before = ", ".join(f"rank {failed['rank']} {failed['how']}" for failed in self.failed_ranks)
         most = f"{self.job.method.name} can lose {self.board.spare} of {self.job.workers} workers"
         return f"; before that, {before}; {most}"
 

@@ -180,11 +180,15 @@ def check_interfaces(names: Sequence[str]) -> None:
     Raises:
         InputError: names the wrong interface and lists the usable ones.
     """
-    found = psutil.net_if_addrs()
-    usable = [name for name, addresses in found.items() if any(one.family in INTERNET for one in addresses)]
+    interfaces = psutil.net_if_addrs()
+    usable = [
+        name for name, addresses in interfaces.items() if any(address.family in INTERNET for address in addresses)
+    ]
     for index, name in enumerate(names):
         if name not in usable:
-            wrong = f"{name!r}, which has no internet address here" if name in found else f"no {name!r} on this host"
+            wrong = (
+                f"{name!r}, which has no internet address here" if name in interfaces else f"no {name!r} on this host"
+            )
             raise InputError(f"train.interfaces[{index}]: found {wrong}; expected some of {', '.join(sorted(usable))}")
 
 
@@ -205,7 +209,7 @@ def address_towards(host: str, port: int) -> str:
 def interface_with(address: str) -> str:
     """Returns the network interface that has an address."""
     for name, addresses in psutil.net_if_addrs().items():
-        if any(one.address.partition("%")[0] == address for one in addresses):
+        if any(entry.address.partition("%")[0] == address for entry in addresses):
             return name
     raise RunFailed(f"no network interface has the address {address}; name one by GLOO_SOCKET_IFNAME")
 
@@ -220,20 +224,20 @@ def set_peer_timeout(port: int, within_s: int) -> None:
     if sys.platform != "linux":
         return
     with contextlib.suppress(psutil.Error):
-        for found in psutil.Process().net_connections("tcp"):
-            if found.raddr and found.raddr.port == port:
+        for connection in psutil.Process().net_connections("tcp"):
+            if connection.raddr and connection.raddr.port == port:
                 with contextlib.suppress(OSError):  # another thread has closed it meanwhile
-                    _set_peer_timeout(found.fd, port, within_s)
+                    _set_peer_timeout(connection.fd, port, within_s)
 
 
 def _set_peer_timeout(descriptor: int, port: int, within_s: int) -> None:
-    with socket.socket(fileno=os.dup(descriptor)) as one:
-        if one.getpeername()[1] != port:  # closed, and the number reused for another socket
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.getpeername()[1] != port:  # closed, and the number reused for another socket
             return
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, within_s // 3))
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, within_s // 3))
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within_s * 1000)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, within_s // 3))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, within_s // 3))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within_s * 1000)
 
 
 TORCH_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM}
@@ -299,32 +303,32 @@ class TorchCollectives:
             case Barrier():
                 return Flying(wait, members.barrier(), op.group, lambda: None)
             case AllGather():
-                mine, like = tensor_of(op.value)
-                everyone = [torch.empty_like(mine) for _ in op.group]
-                work = members.allgather([everyone], [mine])
-                return Flying(wait, work, op.group, lambda: tuple(map(like, everyone)), self._size(mine))
+                own, like = tensor_of(op.value)
+                everyone = [torch.empty_like(own) for _ in op.group]
+                work = members.allgather([everyone], [own])
+                return Flying(wait, work, op.group, lambda: tuple(map(like, everyone)), self._size(own))
             case AllReduce():
-                mine, like = tensor_of(op.value, spent=op.donate)
+                own, like = tensor_of(op.value, spent=op.donate)
             case _:
-                mine, like = tensor_of(op.value)
+                own, like = tensor_of(op.value)
         match op:
             case AllReduce():
-                work, answers = members.allreduce([mine], TORCH_OPS[op.op]), True
+                work, answers = members.allreduce([own], TORCH_OPS[op.op]), True
             case Reduce():
                 options = dist.ReduceOptions()
                 options.reduceOp, options.rootRank = TORCH_OPS[op.op], root
-                work, answers = members.reduce([mine], options), op.root == self.rank
+                work, answers = members.reduce([own], options), op.root == self.rank
             case Broadcast():
                 sending = dist.BroadcastOptions()
                 sending.rootRank, sending.rootTensor = root, 0
-                work, answers = members.broadcast([mine], sending), True
+                work, answers = members.broadcast([own], sending), True
         share = len(op.group) if getattr(op, "op", "") == "mean" else 1
-        answer = lambda: like(divided(mine, share)) if answers else None  # noqa: E731
-        return Flying(wait, work, op.group, answer, self._size(mine))
+        answer = lambda: like(divided(own, share)) if answers else None  # noqa: E731
+        return Flying(wait, work, op.group, answer, self._size(own))
 
-    def _size(self, mine: torch.Tensor) -> int:
+    def _size(self, own: torch.Tensor) -> int:
         """Bytes of a value. A run that survives deaths treats all as large: a part may have been sent at a death."""
-        return LARGE_BYTES if self._groups.survives else mine.nbytes
+        return LARGE_BYTES if self._groups.survives else own.nbytes
 
 
 @dataclass
@@ -355,8 +359,8 @@ def divided(total: torch.Tensor, share: int) -> torch.Tensor:
 def tensor_of(value: Any, *, spent: bool = False) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
     """Returns a vector as a tensor that gloo may write to, and the way back. It is a copy unless `spent`."""
     if isinstance(value, torch.Tensor):
-        mine = value.detach()
-        return (mine if spent and mine.is_contiguous() else mine.clone()), lambda tensor: tensor
+        own = value.detach()
+        return (own if spent and own.is_contiguous() else own.clone()), lambda tensor: tensor
     if hasattr(value, "__array__"):
         return torch.tensor(value), lambda tensor: tensor.numpy()
     return torch.zeros(value.count, dtype=STAND_INS[value.item_bytes]), lambda _: value

@@ -112,11 +112,11 @@ def hasty(started: LaunchedProcess, environment: Mapping[str, str]) -> str | Non
     >>> hasty(started, {SIGKILL_TIMEOUT: "10"}) is None
     True
     """
-    found = environment.get(SIGKILL_TIMEOUT, "1")
-    if started.launcher != "mpirun" or (found.isascii() and found.isdigit() and int(found) >= LEAVING_S):
+    grace = environment.get(SIGKILL_TIMEOUT, "1")
+    if started.launcher != "mpirun" or (grace.isascii() and grace.isdigit() and int(grace) >= LEAVING_S):
         return None
     return (
-        f"when a rank fails, mpirun sends the others SIGTERM after {found} s and SIGKILL {found} s later: the record "
+        f"when a rank fails, mpirun sends the others SIGTERM after {grace} s and SIGKILL {grace} s later: the record "
         f"may be lost; `mpirun --mca odls_base_sigkill_timeout {LEAVING_S}` gives enough time to store it"
     )
 
@@ -284,8 +284,8 @@ def script(scenario: Scenario, arguments: Sequence[str]) -> str:
     plans = scenario.plans()
     placed = scenario.cluster.build(scenario.workload).placement
     workers, served = max(map(len, placed)), any(plan.job.method.has_server for plan in plans)
-    one = f"{workers} worker{'s' * (workers > 1)}"
-    why = f"{one} on each node of the scenario's cluster"
+    amount = f"{workers} worker{'s' * (workers > 1)}"
+    why = f"{amount} on each node of the scenario's cluster"
     if served:
         why += "; one task more, since the first node also has the server: on other nodes it takes no part"
     tasks, train = workers + served, scenario.train

@@ -222,9 +222,9 @@ class Mailbox:
             at = members * LINE_BYTES + (source * members + to) * (COUNTS_BYTES + ring_bytes)
             return Ring(memory, at, ring_bytes)
 
-        others = [(one, place) for place, one in enumerate(host) if one != rank]
-        self._out = {one: Sender(one, ring(me, place), asleep[place], folder, lost) for one, place in others}
-        self._in = {one: ring(place, me) for one, place in others}
+        others = [(member, place) for place, member in enumerate(host) if member != rank]
+        self._out = {other: Sender(other, ring(me, place), asleep[place], folder, lost) for other, place in others}
+        self._in = {other: ring(place, me) for other, place in others}
         self._inbox, self._asleep = inbox, asleep[me]
         self._coming: dict[Rank, messages.Assembly] = {}
         """messages that have arrived in part"""

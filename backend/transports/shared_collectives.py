@@ -119,33 +119,33 @@ class MemoryChannel:
             nothing = torch.empty(0)
             self._exchange(nothing, form_of(nothing), self._everyone)
             return None
-        mine, like = flat(op.value)
-        form = form_of(mine)
+        own, like = flat(op.value)
+        form = form_of(own)
         match op:
             case AllGather():
-                rows = [torch.empty_like(mine) for _ in self._everyone]
-                for part in self._parts(mine):
-                    _copy([row[part] for row in rows], self._exchange(mine[part], form, self._everyone))
+                rows = [torch.empty_like(own) for _ in self._everyone]
+                for part in self._parts(own):
+                    _copy([row[part] for row in rows], self._exchange(own[part], form, self._everyone))
                 return tuple(map(like, rows))
             case Broadcast(root=root) if self._group.ranks[self._me] != root:
-                value, sources = torch.empty_like(mine), [self._group.ranks.index(root)]
-                for part in self._parts(mine):
-                    _copy([value[part]], self._exchange(mine[part], form, sources, writes=False))
+                value, sources = torch.empty_like(own), [self._group.ranks.index(root)]
+                for part in self._parts(own):
+                    _copy([value[part]], self._exchange(own[part], form, sources, writes=False))
                 return like(value)
             case Reduce(root=root) if self._group.ranks[self._me] != root:
-                return self._publish(mine, form)
+                return self._publish(own, form)
             case Broadcast():
-                self._publish(mine, form)
+                self._publish(own, form)
                 return op.value  # programs change no vector in place
             case AllReduce() | Reduce():
                 divisor = len(self._group) if op.op == "mean" else 1
                 # this member's numbers are copied to shared memory before the total overwrites them
                 spent = isinstance(op, AllReduce) and op.donate and isinstance(op.value, torch.Tensor)
-                total = mine if spent else torch.empty_like(mine)
+                total = own if spent else torch.empty_like(own)
                 whole = 1 if total.is_floating_point() else divisor  # integers are divided into a new tensor
-                shared = isinstance(op, AllReduce) and shares_sum(len(self._group), mine.nbytes)
+                shared = isinstance(op, AllReduce) and shares_sum(len(self._group), own.nbytes)
                 add = self._add_shares if shared else self._add_all
-                add(mine, form, total, divisor // whole)
+                add(own, form, total, divisor // whole)
                 return like(total) if whole == 1 else like(total) / divisor
 
     # --- values, piece by piece -----------------------------------------------------------------------------------
@@ -155,23 +155,23 @@ class MemoryChannel:
         size = self._piece_bytes // value.itemsize
         return (slice(start, min(start + size, len(value))) for start in range(0, max(1, len(value)), size))
 
-    def _publish(self, mine: torch.Tensor, form: int) -> None:
+    def _publish(self, own: torch.Tensor, form: int) -> None:
         """Writes a value for the other members to read."""
-        for part in self._parts(mine):
-            self._exchange(mine[part], form)
+        for part in self._parts(own):
+            self._exchange(own[part], form)
 
-    def _add_all(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
+    def _add_all(self, own: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
         """Adds up the pieces of all members."""
-        for part in self._parts(mine):
-            _add(total[part], self._exchange(mine[part], form, self._everyone), divisor)
+        for part in self._parts(own):
+            _add(total[part], self._exchange(own[part], form, self._everyone), divisor)
 
-    def _add_shares(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
+    def _add_shares(self, own: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
         """Adds up this member's share of all pieces and reads the sums of the other shares."""
         members = len(self._group)
-        for part in self._parts(mine):
+        for part in self._parts(own):
             shares = total[part].tensor_split(members)
             start = sum(map(len, shares[: self._me]))
-            pieces = self._exchange(mine[part], form, self._everyone)
+            pieces = self._exchange(own[part], form, self._everyone)
             _add(shares[self._me], [piece[start:] for piece in pieces], divisor)
             _copy(shares, self._exchange(shares[self._me], form, self._everyone))
 
@@ -241,13 +241,13 @@ class MemoryChannel:
                 raise PeerFailed(f"rank {dead} died", dead)
             backoff.pause()
 
-    def _compare(self, buffer: int, sources: Sequence[int], mine: int) -> None:
+    def _compare(self, buffer: int, sources: Sequence[int], own: int) -> None:
         for source in sources:
-            if (theirs := self._words[self._headers[buffer][source]]) != mine:
+            if (word := self._words[self._headers[buffer][source]]) != own:
                 ranks = self._group.ranks
                 raise ProgramError(
-                    f"rank {ranks[self._me]} enters a collective over {self._group} with {_words(mine)}, where rank "
-                    f"{ranks[source]} entered it with {_words(theirs)}; all members must give equally many, of one type"
+                    f"rank {ranks[self._me]} enters a collective over {self._group} with {_words(own)}, where rank "
+                    f"{ranks[source]} entered it with {_words(word)}; all members must give equally many, of one type"
                 )
 
 

@@ -107,13 +107,13 @@ class Segment:
         name = _name(group, stream)
         with self._lock:
             table = self._table
-            if not len(found := np.flatnonzero(table["name"] == name)):
-                if not len(found := np.flatnonzero(table["name"] == b"")):
+            if not len(rows := np.flatnonzero(table["name"] == name)):
+                if not len(rows := np.flatnonzero(table["name"] == b"")):
                     raise RunFailed(f"more than {ROWS} groups and streams of collectives are in use on one node")
                 used = set(table["channel"][table["name"] != b""].tolist())
                 free = (channel for channel in range(self._channels) if channel not in used)
-                table[found[0]] = name, next(free, -1), 0
-            channel = int(table["channel"][found[0]])
+                table[rows[0]] = name, next(free, -1), 0
+            channel = int(table["channel"][rows[0]])
         if channel < 0:
             return None
         self._reserve(channel)

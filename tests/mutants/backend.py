@@ -91,8 +91,8 @@ CHECKPOINTS = (
     Mutant(
         name="checkpoints-sorted-as-text",
         file="backend/rank/checkpoint.py",
-        old="found = [(int(match[1]), entry) for",
-        new="found = [(match[1], entry) for",
+        old="numbered = [(int(match[1]), entry) for",
+        new="numbered = [(match[1], entry) for",
         bug="The last checkpoint is found by the order of letters, in which step 9 comes after step 10.",
         tests=("unit/test_checkpoint_files.py",),
     ),
@@ -107,7 +107,7 @@ CHECKPOINTS = (
     Mutant(
         name="checkpoint-record-unverified",
         file="backend/rank/checkpoint.py",
-        old="""        verify(source, found.hexdigest(), self.manifest["record_checksums"][rank])
+        old="""        verify(source, checksum.hexdigest(), self.manifest["record_checksums"][rank])
 """,
         new="",
         bug="A run goes on from a checkpoint whose record is damaged.",
@@ -202,7 +202,7 @@ SUPERVISION = (
     Mutant(
         name="silence-without-waiters",
         file="backend/supervision/monitors.py",
-        old="waited = any(states[one] in (*WAITING, RankState.CONNECTING) for one in late)",
+        old="waited = any(states[rank] in (*WAITING, RankState.CONNECTING) for rank in late)",
         new="waited = True",
         bug="A rank that works without a sign of life is killed although no other rank waits for it.",
         tests=("unit/test_monitors.py", "unit/test_stopped_neighbours.py"),
