@@ -141,7 +141,7 @@ def main() -> None:
     table = Table("scenario", "algorithm", "step, ms", *list(CASES)[1:])
     for row in found:
         whole, *others = row["step_s"].values()
-        changes = (f"{100 * (one / whole - 1):+.1f} %" for one in others)
+        changes = (f"{100 * (other / whole - 1):+.1f} %" for other in others)
         table.add_row(row["scenario"], row["algorithm"], f"{1e3 * whole:.4g}", *changes)
     Console().print(table)
 

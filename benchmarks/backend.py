@@ -103,14 +103,14 @@ def rounds_of(model: str, every: Mapping[Way, Launching], maker: Maker, rounds: 
     """Returns the launches of each round, after comparing their weights."""
     timed = in_turn({way: partial(maker.launch, way) for way in every}, rounds, model)
     launches = [{way: timed[way][number] for way in every} for number in range(rounds)]
-    for one in launches:
-        check(one, WARMUP + maker.steps)
+    for launch in launches:
+        check(launch, WARMUP + maker.steps)
     return launches
 
 
-def differ(one: torch.Tensor, other: torch.Tensor) -> float:
+def differ(weights: torch.Tensor, other: torch.Tensor) -> float:
     """Returns ‖x − x'‖ / ‖x'‖."""
-    return float(torch.linalg.vector_norm(one - other) / torch.linalg.vector_norm(other))
+    return float(torch.linalg.vector_norm(weights - other) / torch.linalg.vector_norm(other))
 
 
 def check(launches: Mapping[Way, Timed], steps: int) -> None:
@@ -124,8 +124,8 @@ def check(launches: Mapping[Way, Timed], steps: int) -> None:
         ours = [launches[name, transport].weights[0] for transport in TRANSPORTS if (name, transport) in launches]
         if len(ours) == 2 and not torch.equal(*ours):
             raise OtherWeights(f"{name}: gloo and shared memory differ by {differ(*ours):.2g}, expected 0")
-        for one in ours if (theirs, "gloo") in launches else ():
-            if (away := differ(one, launches[theirs, "gloo"].weights[0])) > allowed:
+        for own in ours if (theirs, "gloo") in launches else ():
+            if (away := differ(own, launches[theirs, "gloo"].weights[0])) > allowed:
                 raise OtherWeights(f"{name} and {theirs}: weights differ by {away:.2g}, expected {allowed:.2g} at most")
 
 
@@ -143,8 +143,8 @@ def rows_of(model: str, launches: Sequence[Launches]) -> Iterator[dict[str, Any]
             first, second = (ours, transport), (theirs, "gloo")
             if first not in launches[0] or second not in launches[0]:
                 continue
-            steps_s, of_steps_s = ([one[way].step_s for one in launches] for way in (first, second))
-            away = max(differ(one[first].weights[0], one[second].weights[0]) for one in launches)
+            steps_s, of_steps_s = ([launch[way].step_s for launch in launches] for way in (first, second))
+            away = max(differ(launch[first].weights[0], launch[second].weights[0]) for launch in launches)
             yield {
                 "pair": f"{ours} / {theirs}",
                 "model": model,

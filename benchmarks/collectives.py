@@ -163,7 +163,7 @@ def body(options: argparse.Namespace) -> Answer:
         "undisturbed, ms": "quiet_s*1e3:.4f",
     }  # fmt: skip
     shown = [table("Ring all-reduce of 100 MB on a fat tree", [row], titles), table(f"{FEW} ranks", rows, cells)]
-    exact = abs(row["off_mean_latency"]) <= FORM_ALLOWED and all(abs(one["off"]) <= REPLAY_ALLOWED for one in rows)
+    exact = abs(row["off_mean_latency"]) <= FORM_ALLOWED and all(abs(row["off"]) <= REPLAY_ALLOWED for row in rows)
     return Answer({"large": row, "disturbed": rows}, shown, exact)
 
 

@@ -67,7 +67,7 @@ def wanted_of(options: argparse.Namespace) -> list[Configuration]:
     try:
         refuse()
     except NoHosts as error:
-        left = [one for one in wanted if one.setting.network == "local"]
+        left = [configuration for configuration in wanted if configuration.setting.network == "local"]
         if len(left) < len(wanted):
             say(f"skipped {len(wanted) - len(left)} configurations on an emulated network: {error}")
         return left
@@ -95,7 +95,7 @@ def study(options: argparse.Namespace) -> Answer:
     before = finished(made.path)
     if options.list:
         wanted = wanted_of(options)
-        return Answer({}, [f"{one.setting.group(CORES)}: {one.name}" for one in wanted])
+        return Answer({}, [f"{configuration.setting.group(CORES)}: {configuration.name}" for configuration in wanted])
     failures = list[str]()
     if not options.tables:
         if older := {row["commit"] for row in before} - {here()["commit"]}:

@@ -69,7 +69,9 @@ def transports(what: str, measure: Callable[..., Times], options: argparse.Names
     times = in_turn(ways, options.rounds, what)
     rows = []
     for operation, ranks, nbytes in sorted(times["gloo"][0]):
-        gloo, memory = ([one[operation, ranks, nbytes] for one in times[way]] for way in ("gloo", "memory"))
+        gloo, memory = (
+            [times_of_round[operation, ranks, nbytes] for times_of_round in times[way]] for way in ("gloo", "memory")
+        )
         medians = {"gloo_s": median(gloo), "memory_s": median(memory), "rounds": options.rounds}
         rows.append({"operation": operation, "ranks": ranks, "bytes": nbytes, **medians, **ratio(memory, gloo)})
     return rows

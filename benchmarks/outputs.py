@@ -168,9 +168,9 @@ def main() -> None:
         return
     if missing := [str(folder) for folder in options.compare if not folder.is_dir()]:
         parser.error(f"--compare: found no folder {' and no folder '.join(missing)}")
-    found = list(differences(*options.compare))
-    print("\n".join(found))
-    sys.exit(1 if found else 0)
+    lines = list(differences(*options.compare))
+    print("\n".join(lines))
+    sys.exit(1 if lines else 0)
 
 
 if __name__ == "__main__":

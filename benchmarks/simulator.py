@@ -161,7 +161,7 @@ def growth(options: argparse.Namespace) -> Answer:
         )
         figures[name] = {"exponent": power, "rows": rows}
         shown += [table(f"Growth of {name}", rows, RUNS), f"CPU time grows with worker steps to the power {power:.2f}."]
-    return Answer(figures, shown, not any(failed(one["rows"]) for one in figures.values()))
+    return Answer(figures, shown, not any(failed(figure["rows"]) for figure in figures.values()))
 
 
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
@@ -229,7 +229,10 @@ def speed(options: argparse.Namespace) -> Answer:
         for workers in options.workers or ((64,) if options.short else (64, 1000))
     ]
     rounds = in_turn({case.name: partial(attempt, case, speed_of) for case in cases}, options.rounds)
-    rows = [sorted(found, key=lambda row: row.get("run_s", 0.0))[(len(found) - 1) // 2] for found in rounds.values()]
+    rows = [
+        sorted(rows_of_case, key=lambda row: row.get("run_s", 0.0))[(len(rows_of_case) - 1) // 2]
+        for rows_of_case in rounds.values()
+    ]
     cells = {
         "case": "case", "steps": "steps:,", "steps/s": "steps_per_s:,.0f", "events/s": "events_per_s:,.0f",
         "events per step": "events_per_step:.1f", "× SimPy's floor": "times_floor:.1f",

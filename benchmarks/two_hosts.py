@@ -124,7 +124,7 @@ def trained(options: argparse.Namespace) -> Answer:
         "clocks ± µs": "clock_error_s*1e6:.0f", "same bits as forked": "same_as_forked",
     }  # fmt: skip
     title = f"Two hosts under {options.launcher}"
-    return Answer({"rows": rows}, [table(title, rows, cells)], all(one["same_as_forked"] is not False for one in rows))
+    return Answer({"rows": rows}, [table(title, rows, cells)], all(row["same_as_forked"] is not False for row in rows))
 
 
 def predicted(options: argparse.Namespace) -> Answer:
@@ -154,7 +154,7 @@ def predicted(options: argparse.Namespace) -> Answer:
         }
         for line in answer["algorithms"]
     ]
-    mean = fmean(abs(one["error"]) for one in rows)
+    mean = fmean(abs(row["error"]) for row in rows)
     cells = {
         "algorithm": "algorithm", "predicted, ms": "predicted_s*1e3:.2f", "measured, ms": "measured_s*1e3:.2f",
         "error": "error:+.1%", "α–β model": "alpha_beta:+.1%",

@@ -223,7 +223,7 @@ def read(trace: Trace) -> Measured:
         elif span.activity == "collective" and span.step >= SETTLING:
             assert span.key is not None
             together[span.key].append((span.start_s, span.end_s))
-    steps = [after - before for one in starts.values() for before, after in pairwise(sorted(one)[SETTLING:])]
+    steps = [after - before for starts_s in starts.values() for before, after in pairwise(sorted(starts_s)[SETTLING:])]
     stages: dict[Stage, list[float]] = defaultdict(list)
     for key, spans in together.items():
         stages[_stage(key)].append(max(end for _, end in spans) - max(start for start, _ in spans))
@@ -304,13 +304,13 @@ def machine(way: Way, setting: Setting, probes: Mapping[str, Sequence[Probe]]) -
     if way.shared:
         times, pieces = 2, max(1.0, setting.nbytes / PIECE_BYTES)
         moved = sum(shared_memory_passes(kind, setting.per_host, pieces) for kind in ("Reduce", "Broadcast"))
-    small_s = median(one.small_s["up"] + one.small_s["down"] for one in inside)
-    whole_s = median(one.alone_s["up"] + one.alone_s["down"] for one in inside)
+    small_s = median(probe.small_s["up"] + probe.small_s["down"] for probe in inside)
+    whole_s = median(probe.alone_s["up"] + probe.alone_s["down"] for probe in inside)
     bytes_per_s = moved * setting.nbytes / max(whole_s - small_s, LEAST_S)
     return Machine(
         LinkModel(
             name="veth",
-            latency_s=median(one.small_s["across"] for of_way in probes.values() for one in of_way) / 2,
+            latency_s=median(probe.small_s["across"] for of_way in probes.values() for probe in of_way) / 2,
             bytes_per_s=setting.bytes_per_s * PAYLOAD,
             provenance="the rate that was set, less headers; latency probed",
         ),
@@ -321,8 +321,8 @@ def machine(way: Way, setting: Setting, probes: Mapping[str, Sequence[Probe]]) -
             provenance="probed",
             medium="memory" if way.shared else "network",
         ),
-        median(one.update_s for one in own),
-        max(0.0, median(one.rest_s for one in own)),
+        median(probe.update_s for probe in own),
+        max(0.0, median(probe.rest_s for probe in own)),
     )
 
 
@@ -366,26 +366,26 @@ def one_round(setting: Setting, made: Hosts, number: int) -> Round:
 
 def rounds(setting: Setting, made: Hosts, options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """Returns the measured and the predicted figures of every way."""
-    found: list[Round] = []
+    kept: list[Round] = []
     for number in range(MOST_TRIES * options.repeats):
-        one = one_round(setting, made, number)
-        say(f"{setting.nbytes / 1e6:g} MB, round {number + 1}: other programs took {100 * one.other_load:.1f} %")
-        if one.other_load <= options.quiet:
-            found.append(one)
-        if len(found) == options.repeats:
+        tried = one_round(setting, made, number)
+        say(f"{setting.nbytes / 1e6:g} MB, round {number + 1}: other programs took {100 * tried.other_load:.1f} %")
+        if tried.other_load <= options.quiet:
+            kept.append(tried)
+        if len(kept) == options.repeats:
             break
-    if not found:
+    if not kept:
         raise Busy(f"other programs took more than {100 * options.quiet:g} % of the machine in every round")
-    probes = {way.name: [one.probes[way.name] for one in found] for way in WAYS}
+    probes = {way.name: [kept_round.probes[way.name] for kept_round in kept] for way in WAYS}
     machines = {way.name: machine(way, setting, probes) for way in WAYS}
-    rows = [row(way, setting, [one.runs[way.name] for one in found], machines[way.name]) for way in WAYS]
+    rows = [row(way, setting, [kept_round.runs[way.name] for kept_round in kept], machines[way.name]) for way in WAYS]
     for one_row in rows:
         one_row |= beside(one_row, rows[0])
     return {
         "megabytes": setting.nbytes / 1e6,
-        "rounds": len(found),
+        "rounds": len(kept),
         "tried": number + 1,
-        "other_load": median(one.other_load for one in found),
+        "other_load": median(kept_round.other_load for kept_round in kept),
         "rows": rows,
         "machine": {name: shown(on) for name, on in machines.items()},
     }
@@ -403,9 +403,9 @@ def shown(on: Machine) -> dict[str, float]:
     }
 
 
-def row(way: Way, setting: Setting, found: Sequence[Measured], on: Machine) -> dict[str, Any]:
+def row(way: Way, setting: Setting, runs: Sequence[Measured], on: Machine) -> dict[str, Any]:
     """Returns the figures of one way."""
-    steps, foreseen = [one.step_s for one in found], predicted(way, setting, on)
+    steps, foreseen = [run_of_way.step_s for run_of_way in runs], predicted(way, setting, on)
     low, high = between(steps)
     theory = way.crossing(setting.nbytes, setting.per_host)
     return {
@@ -415,26 +415,29 @@ def row(way: Way, setting: Setting, found: Sequence[Measured], on: Machine) -> d
         "step_high_s": high,
         "predicted_s": foreseen.step_s,
         "error": foreseen.step_s / median(steps) - 1,
-        "crossed_bytes": median(one.sent for one in found),
+        "crossed_bytes": median(run_of_way.sent for run_of_way in runs),
         "theory_bytes": theory,
         "theory_with_headers_bytes": theory / PAYLOAD,
         "stages_s": {
-            stage: {"measured": median(one.stages_s[stage] for one in found), "predicted": seconds}
+            stage: {"measured": median(run_of_way.stages_s[stage] for run_of_way in runs), "predicted": seconds}
             for stage, seconds in foreseen.stages_s.items()
         },
-        "runs": [asdict(one) for one in found],
+        "runs": [asdict(run_of_way) for run_of_way in runs],
     }
 
 
-def beside(one: dict[str, Any], flat: dict[str, Any]) -> dict[str, Any]:
+def beside(of_way: dict[str, Any], flat: dict[str, Any]) -> dict[str, Any]:
     """Returns the step time of a way relative to the flat one: for runs of the same round, and predicted."""
-    ratios = [mine["step_s"] / theirs["step_s"] for mine, theirs in zip(one["runs"], flat["runs"], strict=True)]
+    ratios = [
+        run_of_way["step_s"] / flat_run["step_s"]
+        for run_of_way, flat_run in zip(of_way["runs"], flat["runs"], strict=True)
+    ]
     low, high = between(ratios)
     return {
         "of_flat": median(ratios),
         "of_flat_low": low,
         "of_flat_high": high,
-        "of_flat_predicted": one["predicted_s"] / flat["predicted_s"],
+        "of_flat_predicted": of_way["predicted_s"] / flat["predicted_s"],
     }
 
 

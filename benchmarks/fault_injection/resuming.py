@@ -202,15 +202,15 @@ def wait_for(pid: int, until_s: float) -> bool:
 
 def ranks_of(launcher: int, count: int) -> dict[int, psutil.Process]:
     """Returns the ranks of the launcher once all exist. They are recognised by the records that they keep open."""
-    found: dict[int, psutil.Process] = {}
+    children: dict[int, psutil.Process] = {}
     until_s = time.monotonic() + WITHIN_S
-    while len(found) < count and time.monotonic() < until_s:
+    while len(children) < count and time.monotonic() < until_s:
         time.sleep(0.005)
         try:
             for child in psutil.Process(launcher).children():
                 for file in child.open_files():
                     if file.path.endswith(".stream"):
-                        found[int(Path(file.path).stem.removeprefix("rank"))] = child
+                        children[int(Path(file.path).stem.removeprefix("rank"))] = child
         except psutil.Error:
             continue
-    return found
+    return children

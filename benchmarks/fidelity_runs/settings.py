@@ -160,7 +160,7 @@ class Setting:
             latency, bandwidth = self.link
             network = {"network": {"topology": "star", "link": {"latency": latency, "bandwidth": bandwidth}}}
         options = {name: OPTIONS[name](rate, self.workers) for name in methods}
-        uses_default = any("learning_rate" not in one for one in options.values())
+        uses_default = any("learning_rate" not in option for option in options.values())
         return load(
             {
                 "name": slug(self.name),

@@ -275,11 +275,11 @@ def by_torch(name: str, rounds: Rounds) -> Timed:
             for (_, sender), child in zip(ends, children, strict=True):
                 child.start()
                 sender.close()
-            found = [receiver.recv() for receiver, _ in ends]
+            timings = [receiver.recv() for receiver, _ in ends]
             for child in children:
                 child.join()
-    step_s = fmean(seconds for seconds, _ in found)
-    return Timed(step_s, tuple(torch.from_numpy(weights) for _, weights in found))
+    step_s = fmean(seconds for seconds, _ in timings)
+    return Timed(step_s, tuple(torch.from_numpy(weights) for _, weights in timings))
 
 
 @contextmanager
@@ -405,4 +405,4 @@ class Maker:
 
 def _launched(way: Launching, rounds: Rounds, answer: Connection) -> None:
     timed = way(rounds)
-    answer.send((timed.step_s, [one.numpy() for one in timed.weights]))
+    answer.send((timed.step_s, [weight.numpy() for weight in timed.weights]))
