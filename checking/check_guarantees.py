@@ -197,13 +197,17 @@ def broken(job: Job, trace: Trace, guarantees: Iterable[AnyGuarantee] | None = N
     promised = frozenset(job.method.guarantees if guarantees is None else guarantees)
     missing = missing_figures(promised, job.method.bounds(job.workers))
     said: dict[AnyGuarantee, Iterable[str]] = {}
-    for one in sorted(promised, key=lambda one: one.name):
-        if isinstance(one, Guarantee) and one in missing:
-            said[one] = [missing[one]]
-        elif (check := check_of(one)) is not None:
-            said[one] = check(job, trace)
-    found = [f"{one.slug}: {words}" for one, lines in said.items() for words in lines]
-    return found if guarantees is not None else found + [f"re-entry: {words}" for words in _reentry(job)]
+    for guarantee in sorted(promised, key=lambda guarantee: guarantee.name):
+        if isinstance(guarantee, Guarantee) and guarantee in missing:
+            said[guarantee] = [missing[guarantee]]
+        elif (check := check_of(guarantee)) is not None:
+            said[guarantee] = check(job, trace)
+    broken_promises = [f"{guarantee.slug}: {words}" for guarantee, lines in said.items() for words in lines]
+    return (
+        broken_promises
+        if guarantees is not None
+        else broken_promises + [f"re-entry: {words}" for words in _reentry(job)]
+    )
 
 
 def check_of(guarantee: AnyGuarantee) -> Check | None:
@@ -229,7 +233,7 @@ def conserved(job: Job, trace: Trace) -> list[str]:
     if not promised or np.abs(new - old).max() <= rounding(old):
         return []
     words = f"the sum of the weights is not conserved: {changed_elements(old, new, rounding(old))}"
-    return [f"{one.slug}: {words}" for one in sorted(promised, key=lambda one: one.name)]
+    return [f"{guarantee.slug}: {words}" for guarantee in sorted(promised, key=lambda guarantee: guarantee.name)]
 
 
 def total_weights(job: Job, states: Any) -> Any:
@@ -272,7 +276,7 @@ def _bounded_staleness(job: Job, trace: Trace) -> Iterator[str]:
 
 
 def _not_in(trace: Trace, least: float, most: float) -> Iterator[str]:
-    odd = [one for one in staleness_values(trace) if not least <= one <= most]
+    odd = [value for value in staleness_values(trace) if not least <= value <= most]
     if odd:
         right = significant(least) if least == most else f"{significant(least)} to {significant(most)}"
         yield f"found staleness {', '.join(map(str, odd))}, promised {right}"

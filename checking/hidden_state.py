@@ -122,16 +122,16 @@ def _variables(lane: Lane) -> dict[str, Any]:
     return {} if frame is None else dict(frame.f_locals)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(value: Any, other: Any) -> bool:
     """Whether two values of a local variable are known to be equal; objects are compared by their attributes."""
-    if one is other:
+    if value is other:
         return True
-    if type(one) is not type(other):
+    if type(value) is not type(other):
         return False
     try:
-        if np.all(one == other):
+        if np.all(value == other):
             return True
-        return _equal_by_identity(type(one)) and bool(vars(one)) and _all_same(vars(one), vars(other))
+        return _equal_by_identity(type(value)) and bool(vars(value)) and _all_same(vars(value), vars(other))
     except Exception:  # the value does not support == or `vars`: not known to be equal
         return False
 
@@ -141,8 +141,8 @@ def _equal_by_identity(kind: Any) -> bool:
     return bool(kind.__eq__ is object.__eq__)
 
 
-def _all_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
+def _all_same(values: dict[str, Any], other: dict[str, Any]) -> bool:
+    return values.keys() == other.keys() and all(_same(value, other[name]) for name, value in values.items())
 
 
 STUCK_S = 20.0
@@ -166,13 +166,15 @@ class ReentryEffect:
         steps = f"{trial.steps} steps" + (f" with {tried}" if tried else "")
         again = "if the program is entered again from its state at each NextStep"
         if self.error:
-            found = f"within {steps} the program fails {again} ({self.error})"
+            problem = f"within {steps} the program fails {again} ({self.error})"
         elif self.away is None or isnan(self.away):
-            found = f"after {steps} the weights differ {again}"
+            problem = f"after {steps} the weights differ {again}"
         else:
-            found = f"after {steps} the weights differ by {significant(self.away)} {again}"
+            problem = f"after {steps} the weights differ by {significant(self.away)} {again}"
         what = " and ".join(self.changed) or "everything that it needs after NextStep"
-        return f"{named}: {found}; keep {what} in the state that is given to NextStep, as a checkpoint stores only that"
+        return (
+            f"{named}: {problem}; keep {what} in the state that is given to NextStep, as a checkpoint stores only that"
+        )
 
 
 def hidden_state(method: Method, nodes: Callable[[], Nodes] = tuple, *, tensors: bool = False) -> tuple[str, ...]:
@@ -222,8 +224,8 @@ def _search(trial: Trial, *, tensors: bool) -> Iterator[str]:
         if not _repeats(trial) or _survives_stops(trial, tensors=tensors):
             return
         alone = {role: _difference(trial, {role}, order, end) for role in sorted(roles, reverse=True)}
-        different = [(role, one) for role, one in alone.items() if one is not None]
-        yield from (one.words({role}, trial) for role, one in different)
+        different = [(role, difference) for role, difference in alone.items() if difference is not None]
+        yield from (difference.words({role}, trial) for role, difference in different)
         if not different:
             yield together.words(roles, trial)
         return

@@ -95,7 +95,7 @@ class Fair:
         >>> [turn(moves).source for _ in range(3)]
         [0, 1, 0]
         """
-        move = min(ready, key=lambda one: [self._turns.get(turn, -1) for turn in _turns(one)])
+        move = min(ready, key=lambda candidate: [self._turns.get(turn, -1) for turn in _turns(candidate)])
         self._count += 1
         self._turns.update(dict.fromkeys(_turns(move), self._count))
         return move

@@ -76,12 +76,12 @@ def check_own_methods(*scenarios: Scenario) -> BrokenPromises:
     problems = [(scenario.name, problem) for scenario in scenarios for problem in _problems(scenario)]
     if problems:
         raise_all(problems[0][0], [problem for _, problem in problems])
-    found: dict[str, list[str]] = defaultdict(list)
+    mistakes: dict[str, list[str]] = defaultdict(list)
     for name, words in dict.fromkeys(pair for scenario in scenarios for pair in _broken_promises(scenario)):
-        found[name].append(words)
-    for words in dict.fromkeys(words for sentences in found.values() for words in sentences):
+        mistakes[name].append(words)
+    for words in dict.fromkeys(words for sentences in mistakes.values() for words in sentences):
         warnings.warn(words, MethodWarning, stacklevel=2)
-    return BrokenPromises(dict(found))
+    return BrokenPromises(dict(mistakes))
 
 
 def _broken_promises(scenario: Scenario) -> Iterator[tuple[str, str]]:
@@ -92,10 +92,10 @@ def _broken_promises(scenario: Scenario) -> Iterator[tuple[str, str]]:
         from paceline.checking.small_runs import broken_in_small_runs
 
         for line in broken_in_small_runs(method, tensors=scenario.workload.learning == "train"):
-            name, _, found = line.partition(": ")
+            name, _, problem = line.partition(": ")
             where = f"paceline check {reference(type(method))} shows where"
             meaning = MEANINGS.get(name, OTHERWISE)
-            yield label, f"{method.name} violates {name} in a small run: {found}. So {meaning}; {where}"
+            yield label, f"{method.name} violates {name} in a small run: {problem}. So {meaning}; {where}"
 
 
 def _own(method: Method) -> Method | None:

@@ -104,15 +104,15 @@ class Recording:
     def of_tables(tables: Tables) -> Recording:
         """Builds a recording from the stored tables of a run."""
         heard, hearers, now_s = {}, {}, {}
-        for rank, mine in tables.heard.groupby("rank"):
-            heard[_rank(rank)] = [None if source == NO_SOURCE else Rank(source) for source in mine["source"].tolist()]
-            hearers[_rank(rank)] = mine["lane"].tolist()
-        for rank, mine in tables.told.groupby("rank"):
-            now_s[_rank(rank)] = mine["now_s"].tolist()
+        for rank, rows in tables.heard.groupby("rank"):
+            heard[_rank(rank)] = [None if source == NO_SOURCE else Rank(source) for source in rows["source"].tolist()]
+            hearers[_rank(rank)] = rows["lane"].tolist()
+        for rank, rows in tables.told.groupby("rank"):
+            now_s[_rank(rank)] = rows["now_s"].tolist()
         outcomes: dict[tuple[Rank, str], list[Outcome]] = {}
         for rank, lane, outcome in tables.outcomes.itertuples(index=False):
-            found = json.loads(outcome)
-            outcomes.setdefault((Rank(rank), lane), []).append(tuple(found) if isinstance(found, list) else found)
+            answer = json.loads(outcome)
+            outcomes.setdefault((Rank(rank), lane), []).append(tuple(answer) if isinstance(answer, list) else answer)
         steps = {Rank(rank): int(step) for rank, step in tables.steps.itertuples(index=False)}
         return Recording(heard, now_s, hearers, outcomes, steps)
 
@@ -123,10 +123,10 @@ def _rank(key: Any) -> Rank:
 
 
 def _by_receiver(pairs: Iterable[tuple[Rank, Any]]) -> dict[Rank, list[Any]]:
-    found: dict[Rank, list[Any]] = {}
+    answers: dict[Rank, list[Any]] = {}
     for receiver, what in pairs:
-        found.setdefault(receiver, []).append(what)
-    return found
+        answers.setdefault(receiver, []).append(what)
+    return answers
 
 
 class Replay(AnyOrder):
@@ -171,8 +171,8 @@ class Replay(AnyOrder):
         due = self._outcomes.get((task.me.rank, task.line))
         match task.op:
             case WaitFor(handles) if due and is_partial(task.op) and isinstance(due[0], tuple):
-                found = [handles[i] for i in due[0] if i < len(handles)]
-                return self._handles[task.me.rank].is_over(found, len(found))
+                due_handles = [handles[i] for i in due[0] if i < len(handles)]
+                return self._handles[task.me.rank].is_over(due_handles, len(due_handles))
             case Cancel(handle) if due and due[0] is False:
                 return self._handles[task.me.rank].is_over([handle], 1)
             case WaitFor() if is_partial(task.op):
@@ -247,10 +247,10 @@ class Replay(AnyOrder):
     def _found(self, task: LaneTask, op: WaitFor[Any]) -> tuple[int, ...] | None:
         if not is_partial(op):
             return super()._found(task, op)
-        found = self._outcome(task, op, tuple)
-        if found and max(found) >= len(op.handles):
-            raise LeftRecord(f"waits for some of {len(op.handles)} handles; its record found {found} done")
-        return found
+        outcome = self._outcome(task, op, tuple)
+        if outcome and max(outcome) >= len(op.handles):
+            raise LeftRecord(f"waits for some of {len(op.handles)} handles; its record found {outcome} done")
+        return outcome
 
     def _cancel(self, task: LaneTask, handle: Handle[Any]) -> bool:
         if self._outcome(task, Cancel(handle), bool):

@@ -164,15 +164,15 @@ def broken_in_small_runs(method: Method, *, tensors: bool = False) -> list[str]:
     """
     from paceline.checking.check_guarantees import broken  # which imports this module
 
-    trial, found = trial_of(method, tensors=tensors), dict[str, str]()
+    trial, problems = trial_of(method, tensors=tensors), dict[str, str]()
     if trial is None:
         return []
     for order in ORDERS:
         trace = AnyOrder(trial.job).run(limited(order(), MOST_MOVES))
-        promised = {one for one in method.guarantees if not getattr(one, "needs_times", False)}
+        promised = {guarantee for guarantee in method.guarantees if not getattr(guarantee, "needs_times", False)}
         for line in broken(trial.job, trace, promised):
-            found.setdefault(line.partition(":")[0], line)
-    return list(found.values())
+            problems.setdefault(line.partition(":")[0], line)
+    return list(problems.values())
 
 
 def end_of(run: Driver, choose: Chooser) -> Ended:

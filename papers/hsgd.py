@@ -19,6 +19,7 @@ from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -563,7 +564,7 @@ _measured = partial(
 )
 
 
-def _command(name: str) -> dict[str, str]:
+def _command(name: str) -> dict[str, Any]:
     return {"name": name, "command": f"paceline reproduce {name}  # from {SCENARIO}"}
 
 

@@ -36,9 +36,9 @@ def assert_keeps_guarantees(case: Case) -> None:
     >>> assert_keeps_guarantees(Case(method=find("easgd")(), nodes=(1, 1), steps=2))
     """
     outcome = performed(case)
-    found = violations(outcome, costly=False) or violations(outcome)  # so that failing cases are shrunk quickly
-    if found:
-        raise GuaranteeViolated(found[0])
+    broken = violations(outcome, costly=False) or violations(outcome)  # so that failing cases are shrunk quickly
+    if broken:
+        raise GuaranteeViolated(broken[0])
 
 
 class MethodContract:

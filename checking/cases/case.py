@@ -262,5 +262,5 @@ def _tuples(value: Any) -> Any:
 
 def _words(fault: Fault) -> str:
     place, error, value = fault
-    found = "" if error.type == "wrong" else f"found {shown(value)}, expected "
-    return f"{path_of(place)}: {found}{error.message()}"
+    prefix = "" if error.type == "wrong" else f"found {shown(value)}, expected "
+    return f"{path_of(place)}: {prefix}{error.message()}"

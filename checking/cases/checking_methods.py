@@ -108,13 +108,15 @@ class Checked:
     """the values with which the method was run, by name; the given one first"""
 
     def __post_init__(self) -> None:
-        self.hyper_parameters = {one.name: [getattr(self.method, one.name)] for one in fields(self.method)}
+        self.hyper_parameters = {option.name: [getattr(self.method, option.name)] for option in fields(self.method)}
 
     @property
     def not_checked(self) -> dict[str, str]:
         """What no schedule could show: each invariant and guarantee with what it needs, empty if that is unknown."""
-        needs = {name: one.needs for name, one in INVARIANTS.items()}
-        return {name: needs.get(name, "") for name, one in self.verdicts.items() if one.verdict == "not checked"}
+        needs = {name: invariant.needs for name, invariant in INVARIANTS.items()}
+        return {
+            name: needs.get(name, "") for name, verdict in self.verdicts.items() if verdict.verdict == "not checked"
+        }
 
     @property
     def measured_with(self) -> list[str]:
@@ -124,7 +126,7 @@ class Checked:
 
     @property
     def violated(self) -> list[Verdict]:
-        return [one for one in self.verdicts.values() if one.verdict == "violated"]
+        return [verdict for verdict in self.verdicts.values() if verdict.verdict == "violated"]
 
 
 def verdicts_of(method: Method, same_as: Method | None = None) -> dict[str, Verdict]:
@@ -134,8 +136,12 @@ def verdicts_of(method: Method, same_as: Method | None = None) -> dict[str, Verd
         method: the method.
         same_as: the method that is to have the same weights.
     """
-    names = {one.name: one.words for one in INVARIANTS.values() if one.name != SAME_AS or same_as is not None}
-    for guarantee in sorted(method.guarantees, key=lambda one: one.slug):
+    names = {
+        invariant.name: invariant.words
+        for invariant in INVARIANTS.values()
+        if invariant.name != SAME_AS or same_as is not None
+    }
+    for guarantee in sorted(method.guarantees, key=lambda promised: promised.slug):
         names[guarantee.slug] = guarantee.value
     return {name: Verdict(guarantee=name, words=words) for name, words in names.items()}
 
@@ -159,21 +165,21 @@ def check_method(
     >>> found.schedules, found.violated, found.verdicts["synchronous"].verdict
     (30, [], 'holds')
     """
-    found = Checked(method=method, verdicts=verdicts_of(method, effort.same_as))
+    checked = Checked(method=method, verdicts=verdicts_of(method, effort.same_as))
     begun_s, stop = time.monotonic(), effort.schedules
     for number, (outcome, search) in enumerate(_outcomes(method, effort)):
-        found.seconds = time.monotonic() - begun_s
-        if note(found, outcome, report, costly=number < COSTLY_FIRST or number % COSTLY_EVERY == 0):
+        checked.seconds = time.monotonic() - begun_s
+        if note(checked, outcome, report, costly=number < COSTLY_FIRST or number % COSTLY_EVERY == 0):
             stop = min(stop, number + FURTHER)
         if search is not None and search.best is not None and search.best_case is not None:
-            found.extremes[search.objective.name] = (search.best, search.best_case)
-        progress(f"{found.schedules} schedules", number / effort.schedules)
-        late = effort.seconds is not None and found.seconds >= effort.seconds
+            checked.extremes[search.objective.name] = (search.best, search.best_case)
+        progress(f"{checked.schedules} schedules", number / effort.schedules)
+        late = effort.seconds is not None and checked.seconds >= effort.seconds
         if number + 1 >= stop or late or isinstance(outcome.error, TooLong):  # others would take as long
             break
-    shrink_all(found, effort, progress)
-    found.seconds = time.monotonic() - begun_s
-    return found
+    shrink_all(checked, effort, progress)
+    checked.seconds = time.monotonic() - begun_s
+    return checked
 
 
 def _outcomes(method: Method, effort: Effort) -> Iterator[tuple[Outcome, Search | None]]:
@@ -192,15 +198,15 @@ def _outcomes(method: Method, effort: Effort) -> Iterator[tuple[Outcome, Search 
             yield outcome_of(drawn), None
 
 
-def shrink_all(found: Checked, effort: Effort, progress: Progress) -> None:
+def shrink_all(checked: Checked, effort: Effort, progress: Progress) -> None:
     """Makes the counterexamples of all violated guarantees smaller.
 
     Args:
-        found: the verdicts.
+        checked: the verdicts.
         effort: limits the cases that are tried for each.
         progress: receives what is done.
     """
-    for verdict in found.violated:
+    for verdict in checked.violated:
         assert verdict.violation is not None, "that is what violated means"
         progress(f"shrinking the counterexample of {verdict.guarantee}", 1.0)
         verdict.violation = shrunk(verdict.violation, effort.shrink_runs)
@@ -213,11 +219,11 @@ def outcome_of(drawn: DrawnCase) -> Outcome:
     return in_recorded_order(drawn.case, drawn.choose)
 
 
-def note(found: Checked, outcome: Outcome, report: Report, *, costly: bool) -> bool:
+def note(checked: Checked, outcome: Outcome, report: Report, *, costly: bool) -> bool:
     """Checks an outcome and adds it to the verdicts.
 
     Args:
-        found: the verdicts so far.
+        checked: the verdicts so far.
         outcome: of the next schedule.
         report: receives the first violation of each guarantee.
         costly: whether costly invariants are checked too.
@@ -225,27 +231,27 @@ def note(found: Checked, outcome: Outcome, report: Report, *, costly: bool) -> b
     Returns:
         Whether this is the first schedule with a violation.
     """
-    begun_s, before = time.monotonic(), len(found.violated)
+    begun_s, before = time.monotonic(), len(checked.violated)
     values = measured(outcome)
     new = violations(outcome, costly=costly, values=values)
     spent_s = time.monotonic() - begun_s + outcome.seconds
-    found.schedules += 1
-    for name, tried in found.hyper_parameters.items():
+    checked.schedules += 1
+    for name, tried in checked.hyper_parameters.items():
         if (value := getattr(outcome.case.method, name)) not in tried:
             tried.append(value)
     for name in checked_by(outcome, costly=costly):
-        verdict = found.verdicts[name]
+        verdict = checked.verdicts[name]
         verdict.schedules += 1
         verdict.seconds += spent_s
         if name in values and values[name].worse_than(verdict.worst):
             verdict.worst, verdict.worst_case = values[name], outcome.case
     for violation in new:
-        verdict = found.verdicts[violation.guarantee]
+        verdict = checked.verdicts[violation.guarantee]
         if verdict.violation is None:
             report(violation)
         if verdict.violation is None or _size(violation.case) < _size(verdict.violation.case):
             verdict.violation = violation
-    return not before and bool(found.violated)
+    return not before and bool(checked.violated)
 
 
 def _size(case: Case) -> tuple[int, int, int, int]:
@@ -263,9 +269,9 @@ def checked_by(outcome: Outcome, *, costly: bool) -> Iterator[str]:
     if outcome.error is not None:
         yield from ERRORS
         return
-    for one in INVARIANTS.values():
-        if (costly or not one.costly) and one.applies(outcome):
-            yield one.name
+    for invariant in INVARIANTS.values():
+        if (costly or not invariant.costly) and invariant.applies(outcome):
+            yield invariant.name
     for guarantee in method.guarantees:
         if isinstance(guarantee, CustomGuarantee) and not guarantee.applies_to(outcome.trace):
             continue
@@ -319,16 +325,16 @@ def check_all_orders(
     >>> [(one.workers, one.orders.explored, one.orders.complete) for one in found.explored], found.violated
     ([(1, 1, True), (2, 8, True)], [])
     """
-    found = CheckedOrders(method=method, verdicts=verdicts_of(method, effort.same_as))
+    checked = CheckedOrders(method=method, verdicts=verdicts_of(method, effort.same_as))
     begun_s = time.monotonic()
     for case in _cases(method, effort):
         progress(f"{case.workers} workers × {case.steps} steps", 0.0)
-        found.explored.append(_explored(found, case, effort, progress, report, deaths=deaths))
-        if found.violated:
+        checked.explored.append(_explored(checked, case, effort, progress, report, deaths=deaths))
+        if checked.violated:
             break
-    shrink_all(found, effort, progress)
-    found.seconds = time.monotonic() - begun_s
-    return found
+    shrink_all(checked, effort, progress)
+    checked.seconds = time.monotonic() - begun_s
+    return checked
 
 
 def _cases(method: Method, effort: Effort) -> Iterator[Case]:
@@ -340,18 +346,18 @@ def _cases(method: Method, effort: Effort) -> Iterator[Case]:
 
 
 def _explored(
-    found: Checked, case: Case, effort: Effort, progress: Progress, report: Report, *, deaths: bool
+    checked: Checked, case: Case, effort: Effort, progress: Progress, report: Report, *, deaths: bool
 ) -> Explored:
     mortal = deaths and case.job().spare > 0
     died = 0
 
     def visit(_: Trace, log: Sequence[LoggedMove]) -> None:
         nonlocal died
-        note(found, _repeated(case, log), report, costly=False)
+        note(checked, _repeated(case, log), report, costly=False)
         for dying in _dying(case, log) if mortal else ():
-            note(found, _repeated(dying, log), report, costly=False)
+            note(checked, _repeated(dying, log), report, costly=False)
             died += 1
-        progress(f"{case.workers} workers × {case.steps} steps, {found.schedules} schedules", 0.5)
+        progress(f"{case.workers} workers × {case.steps} steps, {checked.schedules} schedules", 0.5)
 
     def failed(_: Exception, log: Sequence[LoggedMove]) -> None:
         visit(Trace(), log)

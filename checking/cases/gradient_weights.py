@@ -160,7 +160,7 @@ class Measurement:
                 step=row.step,
                 version=row.version_applied,
                 staleness=row.staleness,
-                together=Counter(one.version_applied for one in self.rows.values())[row.version_applied],
+                together=Counter(applied.version_applied for applied in self.rows.values())[row.version_applied],
                 workers=job.workers,
                 living=self.living,
                 layers=len(SCALES),
@@ -208,7 +208,7 @@ class _Fading(WithDeaths):
             moved = rank not in self._seen or np.abs(weights.vector - self._seen[rank]).max() > self._still
             self._quiet[rank] = 0 if moved else self._quiet[rank] + 1
             self._seen[rank] = np.array(weights.vector)
-            if min(steps for one, steps in self._quiet.items() if one not in self.dead) >= self._needed:
+            if min(steps for other, steps in self._quiet.items() if other not in self.dead) >= self._needed:
                 self._rule.stop("loss")
         return super()._next(task, op)
 
@@ -268,9 +268,9 @@ def _wrong_decay(case: Case) -> Iterator[str]:
             continue
         state = run.trace.states[me.rank]
         updates = state.weights.version if plain.has_server else state.step
-        right, found = plain.initial_weight(updates), float(state.weights.vector[learner.count])
-        if right is not None and not abs(found - right) <= PRECISION * abs(right):
-            here, declared = written_apart(found, right)
+        right, actual = plain.initial_weight(updates), float(state.weights.vector[learner.count])
+        if right is not None and not abs(actual - right) <= PRECISION * abs(right):
+            here, declared = written_apart(actual, right)
             yield (
                 f"with weight decay and without gradients, rank {me.rank} keeps {here} of the "
                 f"initial weights after {updates} updates, and {declared} by "
@@ -286,8 +286,8 @@ def _wrong_gradients(case: Case) -> Iterator[str]:
     method, said = measured.job.method, _said(case.method, measured.job.method)
     for copy in measured.copies:
         for layer, part in enumerate(measured.learner.layout.layers):
-            if not abs((found := measured.found(copy, measured.learner.count, layer)) - 1) <= PRECISION:
-                before, after = written_apart(1.0, found)
+            if not abs((total := measured.found(copy, measured.learner.count, layer)) - 1) <= PRECISION:
+                before, after = written_apart(1.0, total)
                 yield f"without gradients, {copy} change: in the layer {part.name!r} from {before} to {after}{said}"
                 return
     for key, place in measured.learner.places.items():
@@ -298,9 +298,9 @@ def _wrong_gradients(case: Case) -> Iterator[str]:
         for layer, part in enumerate(measured.learner.layout.layers):
             right = measured.declared(key, layer)
             for copy in measured.copies:
-                found = 0.0 - measured.found(copy, place, layer) / SCALES[layer]
-                if not abs(found - right) <= PRECISION * max(abs(right), method_scale(measured)):
-                    here, declared = written_apart(found, right)
+                total = 0.0 - measured.found(copy, place, layer) / SCALES[layer]
+                if not abs(total - right) <= PRECISION * max(abs(right), method_scale(measured)):
+                    here, declared = written_apart(total, right)
                     yield (
                         f"{words} counts {here} in {copy}, layer {part.name!r}, when everything in flight has "
                         f"ended, and {declared} by {type(case.method).__name__}.gradient_weight{said}"
@@ -325,7 +325,7 @@ def _said(given: Method, used: Method) -> str:
 def changes_of(given: Method, used: Method) -> list[str]:
     """Returns the words for the hyper-parameters of a linear form that differ from the given ones."""
     before, now = vars(given), vars(used)
-    names = [one.name for one in dataclasses.fields(used)]
+    names = [option.name for option in dataclasses.fields(used)]
     changes = [f"{name}={now[name]!r}" for name in names if before[name] != now[name] and name != "schedule"]
     if now.get("schedule") is RATES:
         changes.append("a learning rate that falls with each step")

@@ -175,12 +175,12 @@ def _spends_budget(outcome: Outcome) -> Iterator[str]:
 
 def _same_record(outcome: Outcome) -> Iterator[str]:
     again = performed(outcome.case)
-    one, two = outcome.trace, again.trace
+    first, second = outcome.trace, again.trace
     for what, here, there in (
         ("the error", repr(outcome.error), repr(again.error)),
-        ("the activities", one.spans, two.spans),
-        ("the updates", one.updates, two.updates),
-        ("the order of messages", one.heard, two.heard),
+        ("the activities", first.spans, second.spans),
+        ("the updates", first.updates, second.updates),
+        ("the order of messages", first.heard, second.heard),
     ):
         if here != there:
             yield f"{what} of a second run of the same case are different"
@@ -294,8 +294,8 @@ def _pure(outcome: Outcome) -> Iterator[str]:
 
 
 INVARIANTS: dict[str, Invariant] = {
-    one.name: one
-    for one in (
+    invariant.name: invariant
+    for invariant in (
         Invariant("no-deadlock", "no schedule leaves all remaining ranks waiting", lambda _: iter(())),
         Invariant("ends", "every run ends", lambda _: iter(())),
         Invariant("no-errors", "no program fails or requests an invalid operation", lambda _: iter(())),
@@ -407,11 +407,11 @@ def violated(outcome: Outcome, *, costly: bool = True, only: str | None = None) 
         yield failed
         if not costly or isinstance(outcome.error, TooLong):
             return
-    for one in INVARIANTS.values():
-        if (one.costly and not costly) or only not in (None, one.name):
+    for invariant in INVARIANTS.values():
+        if (invariant.costly and not costly) or only not in (None, invariant.name):
             continue
-        if (failed is None and not outcome.case.deaths) or one.name == "pure-programs":
-            yield from ((one.name, words) for words in one.check(outcome))
+        if (failed is None and not outcome.case.deaths) or invariant.name == "pure-programs":
+            yield from ((invariant.name, words) for words in invariant.check(outcome))
 
 
 LAST = frozenset({"gradient-weights", "newest-weights", "no-shared-state"})
@@ -449,26 +449,30 @@ def violations(
     >>> violations(performed(Case(method=find("ssp")(), nodes=(1, 1), steps=3)))
     []
     """
-    found = [*violated(outcome, costly=costly, only=only)]
+    pairs = [*violated(outcome, costly=costly, only=only)]
     if outcome.error is None and not outcome.case.deaths and only not in INVARIANTS:
-        found += _declared(outcome, values)
-    found.sort(key=lambda one: one[0] in LAST)
-    return [Violation(guarantee=name, words=words, case=outcome.case) for name, words in found]
+        pairs += _declared(outcome, values)
+    pairs.sort(key=lambda item: item[0] in LAST)
+    return [Violation(guarantee=name, words=words, case=outcome.case) for name, words in pairs]
 
 
 def _declared(outcome: Outcome, values: Mapping[str, Measured] | None) -> Iterator[tuple[str, str]]:
     job, trace = outcome.job, outcome.trace
-    built_in = {one for one in job.method.guarantees if isinstance(one, Guarantee)}
+    built_in = {guarantee for guarantee in job.method.guarantees if isinstance(guarantee, Guarantee)}
     compared = built_in & set(REFERENCES)
     lines = broken(job, trace, built_in - compared) if outcome.case.gradients else conserved(job, trace)
-    found = [_split(line) for line in lines]
+    pairs = [_split(line) for line in lines]
     if outcome.case.gradients:
         known = measured(outcome, compared) if values is None else values
-        found += [(one.slug, words) for one in compared for words in _too_distant(one, known[one.slug])]
-    yield from sorted(found, key=lambda one: one[0])
+        pairs += [
+            (guarantee.slug, words)
+            for guarantee in compared
+            for words in _too_distant(guarantee, known[guarantee.slug])
+        ]
+    yield from sorted(pairs, key=lambda item: item[0])
     if not outcome.case.gradients:
         return
-    for guarantee in sorted(job.method.guarantees - set(built_in), key=lambda one: one.slug):
+    for guarantee in sorted(job.method.guarantees - set(built_in), key=lambda promised: promised.slug):
         try:
             yield from ((guarantee.slug, words) for words in guarantee(job, trace))  # type: ignore[operator]
         except Exception as error:  # of any kind: the check is the user's

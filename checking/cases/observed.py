@@ -73,13 +73,13 @@ class WithDeaths(AnyOrder):
         return super()._ready()
 
     def _die(self, rank: Rank) -> None:
-        mine = [task for task in self._tasks if task.me.rank == rank]
-        if not any(task.promise is None for task in mine):
+        tasks = [task for task in self._tasks if task.me.rank == rank]
+        if not any(task.promise is None for task in tasks):
             return
         self._dead.add(rank)
         self._mail.lose(rank)
-        self._abandon(mine)
-        for task in mine:
+        self._abandon(tasks)
+        for task in tasks:
             task.lane.steps.close()
             self._tasks.remove(task)
 
@@ -88,7 +88,7 @@ class WithDeaths(AnyOrder):
         op = task.op
         if isinstance(op, COLLECTIVES):
             missing = [] if task.room is None else task.room.missing
-            return next((one for one in missing if one in self._dead), None)
+            return next((peer for peer in missing if peer in self._dead), None)
         if not isinstance(op, Receive) or self._letter(task, op) is not None:
             return None
         return self._mail.failed_peer(task.me.rank, op.source)
@@ -187,10 +187,10 @@ class Observed(WithDeaths):
 
     def _compare(self, rank: Rank, place: str) -> None:
         for step in self._observations[rank]:
-            for one in list(step):
-                if one.vector.tobytes() != one.content:
-                    step.remove(one)
-                    self._changed[f"a vector that {one.words} was changed in place before {place}"] = None
+            for observed in list(step):
+                if observed.vector.tobytes() != observed.content:
+                    step.remove(observed)
+                    self._changed[f"a vector that {observed.words} was changed in place before {place}"] = None
 
 
 def _donates(op: Op[Any]) -> bool:

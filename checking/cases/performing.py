@@ -300,12 +300,12 @@ def order_is_irrelevant(case: Case) -> bool:
 def _ends_equally(whole: Case) -> bool:
     reference = reference_of(whole)
     others = (in_any_order(whole, make()) for make in ORDERS)
-    return reference.error is None and all(one.error is None and unlike(one, reference) is None for one in others)
+    return reference.error is None and all(other.error is None and unlike(other, reference) is None for other in others)
 
 
 _has_one_end = KeptResults(_ends_equally, MOST)
 
 
-def unlike(one: Outcome, other: Outcome) -> float | None:
+def unlike(outcome: Outcome, other: Outcome) -> float | None:
     """Returns the largest difference of the weights at the ends of two runs; None if every bit is the same."""
-    return ended(one.job, one.trace).away(ended(other.job, other.trace))
+    return ended(outcome.job, outcome.trace).away(ended(other.job, other.trace))

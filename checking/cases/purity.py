@@ -288,14 +288,20 @@ def _owners(kind: type[Method]) -> Iterator[Owner]:
     """Yields the classes of a method, their modules, and all functions in these."""
     modules = {name: module for name in (base.__module__ for base in kind.__mro__) if (module := sys.modules.get(name))}
     own = {name: module for name, module in modules.items() if name not in ("abc", "builtins")}
-    classes = [*kind.__mro__, *(one for module in own.values() for one in vars(module).values())]
+    classes = [*kind.__mro__, *(value for module in own.values() for value in vars(module).values())]
     functions: dict[int, FunctionType] = {}
-    for owner in dict.fromkeys(one for one in classes if isinstance(one, type) and one.__module__ in own):
+    for owner in dict.fromkeys(value for value in classes if isinstance(value, type) and value.__module__ in own):
         yield Owner(f"{owner.__name__}.", partial(_own_names, owner), partial(setattr, owner), partial(delattr, owner))
-        functions |= {id(one): one for one in map(_function, vars(owner).values()) if one is not None}
+        functions |= {
+            id(function): function for function in map(_function, vars(owner).values()) if function is not None
+        }
     for name, module in own.items():
         yield Owner(f"{name}.", partial(_own_names, module), partial(setattr, module), partial(delattr, module))
-        functions |= {id(one): one for one in map(_function, vars(module).values()) if one and one.__module__ == name}
+        functions |= {
+            id(function): function
+            for function in map(_function, vars(module).values())
+            if function and function.__module__ == name
+        }
     for function in functions.values():
         yield _of_object(f"{function.__qualname__}.", function)
         if function.__closure__ or not all(isinstance(default, PLAIN) for default in _defaults(function).values()):
@@ -332,13 +338,13 @@ def _defaults(function: FunctionType) -> dict[str, Any]:
 
 def _kept_by(function: FunctionType) -> list[tuple[str, Any]]:
     """Returns the defaults of arguments and the closure of a function, without what cannot change."""
-    found = _defaults(function)
+    values = _defaults(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:  # an empty cell
             continue
-    return [(name, value) for name, value in found.items() if not isinstance(value, PLAIN)]
+    return [(name, value) for name, value in values.items() if not isinstance(value, PLAIN)]
 
 
 _OUTSIDE: dict[type[Method], Outside] = {}
@@ -353,7 +359,7 @@ def outside_of(kind: type[Method]) -> Outside:
 
 def _unused(method: Method) -> Method:
     """Returns a copy of a method without what runs have kept in it."""
-    fresh, fields = copy.copy(method), {one.name for one in dataclasses.fields(method)}
+    fresh, fields = copy.copy(method), {field.name for field in dataclasses.fields(method)}
     for name in vars(fresh).keys() - fields:
         del vars(fresh)[name]
     return fresh
@@ -362,7 +368,7 @@ def _unused(method: Method) -> Method:
 def _own(method: Method, places: Iterable[str]) -> list[str]:
     """Leaves out what classes of this package keep in a method, such as charges, if there is anything else."""
     ours = {name for kind in type(method).__mro__ if kind.__module__.startswith("paceline.") for name in vars(kind)}
-    return [one for one in places if one.removeprefix(ITSELF) not in ours] or list(places)
+    return [place for place in places if place.removeprefix(ITSELF) not in ours] or list(places)
 
 
 class OwnProcesses(Observed):

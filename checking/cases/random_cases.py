@@ -84,16 +84,16 @@ class RandomCases:
             InputError: it accepts none.
         """
         every = (sizes for workers in range(1, self.workers + 1) for sizes in _compositions(workers))
-        found = tuple(sizes for sizes in every if not problems(self.method, sizes))
+        allowed = tuple(sizes for sizes in every if not problems(self.method, sizes))
         if self.method.alone:
             return ((1,),)
-        if not found:
+        if not allowed:
             said = problems(self.method, (self.workers,))
             raise InputError(
                 f"{self.method.name}: accepts no cluster of up to {self.workers} workers ({'; '.join(said)}); "
                 "try --workers"
             )
-        return found
+        return allowed
 
     def __iter__(self) -> Iterator[DrawnCase]:
         yield from self._plain()

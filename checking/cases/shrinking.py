@@ -38,8 +38,8 @@ def shrunk(violation: Violation, runs: int) -> Violation:
         runs: the limit of smaller cases that are tried, a tenth of it for an invariant that is costly to check; the
             smallest case so far is returned then.
     """
-    one = INVARIANTS.get(violation.guarantee)
-    return Shrinking(violation, runs // 10 if one is not None and one.costly else runs).run()
+    invariant = INVARIANTS.get(violation.guarantee)
+    return Shrinking(violation, runs // 10 if invariant is not None and invariant.costly else runs).run()
 
 
 @dataclass
@@ -101,11 +101,11 @@ class Shrinking:
 
     def _fewer_switches(self) -> None:
         """Joins two sequences of moves of one rank, where the schedule permits it."""
-        found = True
-        while found:
+        smaller = True
+        while smaller:
             log = performed(self.best.case).log
             now = switches(log)
-            found = any(self._reordered(moves, now) for moves in _joined([entry.move for entry in log]))
+            smaller = any(self._reordered(moves, now) for moves in _joined([entry.move for entry in log]))
 
     def _reordered(self, moves: Sequence[Move], most: int) -> bool:
         """Tries an order of moves; it has to need fewer switches between ranks than `most`."""
@@ -121,9 +121,9 @@ class Shrinking:
             return False
         self.left -= 1
         outcome = performed(case) if choose is None else in_recorded_order(case, choose)
-        for found in violations(outcome, only=self.best.guarantee):
-            if found.guarantee == self.best.guarantee:
-                self.best = found
+        for violation in violations(outcome, only=self.best.guarantee):
+            if violation.guarantee == self.best.guarantee:
+                self.best = violation
                 return True
         return False
 
@@ -131,7 +131,7 @@ class Shrinking:
 def switches(log: Iterable[LoggedMove]) -> int:
     """Returns how often the next move is that of another rank."""
     ranks = [entry.move.rank for entry in log]
-    return sum(one != other for one, other in pairwise(ranks))
+    return sum(rank != other for rank, other in pairwise(ranks))
 
 
 def _joined(moves: Sequence[Move]) -> Iterator[list[Move]]:
@@ -161,12 +161,12 @@ class Loosely:
 def _fewer_ranks(case: Case) -> Iterator[Case]:
     """Yields the case with fewer workers, the fewest first, each on nodes of their own or all on one."""
     nodes = {
-        tuple(size for size in (*case.nodes[:at], one - 1, *case.nodes[at + 1 :]) if size)
-        for at, one in enumerate(case.nodes)
+        tuple(size for size in (*case.nodes[:at], workers - 1, *case.nodes[at + 1 :]) if size)
+        for at, workers in enumerate(case.nodes)
     }
     for count in range(1, case.workers):
         nodes |= {(1,) * count, (count,)}
-    for sizes in sorted(nodes - {()}, key=lambda one: (sum(one), -len(one), one)):
+    for sizes in sorted(nodes - {()}, key=lambda node: (sum(node), -len(node), node)):
         if sum(sizes) < case.workers and not problems(case.method, sizes):
             deaths = tuple(death for death in case.deaths if death[0] < sum(sizes))
             yield dataclasses.replace(case, nodes=sizes, deaths=deaths)

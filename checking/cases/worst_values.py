@@ -132,7 +132,11 @@ def measured(outcome: Outcome, guarantees: Iterable[AnyGuarantee] | None = None)
     if outcome.error is not None or not outcome.case.gradients:
         return {}
     promised = outcome.job.method.guarantees if guarantees is None else guarantees
-    return {one.slug: MEASURES[one](outcome.job, outcome.trace) for one in promised if one in MEASURES}
+    return {
+        guarantee.slug: MEASURES[guarantee](outcome.job, outcome.trace)
+        for guarantee in promised
+        if guarantee in MEASURES
+    }
 
 
 STARTS = 0.3
@@ -264,4 +268,6 @@ def searches(base: Case, random: np.random.Generator) -> list[Search]:
         base: the cluster and the number of steps.
         random: selects the changes.
     """
-    return [Search(one, base, random) for one in OBJECTIVES if not one.fixed_by & base.method.guarantees]
+    return [
+        Search(objective, base, random) for objective in OBJECTIVES if not objective.fixed_by & base.method.guarantees
+    ]

@@ -109,8 +109,8 @@ class _Canvas:
         shaft = f"{body}▶" if source == self._leftmost(source, to) else f"◀{body}"
         return _over(line, first + 1, shaft)
 
-    def _leftmost(self, one: int, other: int) -> int:
-        return min(one, other, key=self.at)
+    def _leftmost(self, first: int, other: int) -> int:
+        return min(first, other, key=self.at)
 
     def _box(self, line: str, ranks: tuple[int, ...], label: str) -> str:
         places = sorted(map(self.at, ranks))
@@ -200,7 +200,7 @@ class _Drawing:
         about = f"{story.method} violates {story.guarantee}: {story.first_words}"
         self.heads = textwrap.wrap(about, int((self.width - 24) / HEAD_CHARACTER))
         self.title = self.heads + textwrap.wrap(story.setting, characters)
-        values = [f"{one.text}" for one in story.differences]
+        values = [f"{difference.text}" for difference in story.differences]
         self.values = [line for value in values for line in textwrap.wrap(value, characters, subsequent_indent="  ")]
         self.top = 22 + 16 * len(self.title) + 34
         self.bottom = self.top + ROW * len(self.rows)
@@ -265,21 +265,21 @@ class _Drawing:
         It reaches the row of the receipt before the next column. In that row no other rank has a mark, so an arrow
         never crosses the mark of a rank between the two.
         """
-        one, two = self.columns[source], self.columns[to]
-        side = 0 if source == to else 1 if two > one else -1
-        bend = f"{one + side * COLUMN / 2:g},{end:g} " if begin != end else ""
-        yield f'<polyline class="arrow" points="{one:g},{begin:g} {bend}{two - 8 * side:g},{end:g}"/>'
-        yield f'<polygon class="tip" points="{two},{end} {two - 9 * side},{end - 4} {two - 9 * side},{end + 4}"/>'
+        from_x, to_x = self.columns[source], self.columns[to]
+        side = 0 if source == to else 1 if to_x > from_x else -1
+        bend = f"{from_x + side * COLUMN / 2:g},{end:g} " if begin != end else ""
+        yield f'<polyline class="arrow" points="{from_x:g},{begin:g} {bend}{to_x - 8 * side:g},{end:g}"/>'
+        yield f'<polygon class="tip" points="{to_x},{end} {to_x - 9 * side},{end - 4} {to_x - 9 * side},{end + 4}"/>'
 
     def _message(self, y: float, source: int, to: int, label: str) -> Iterator[str]:
         """Writes the name of a message above the horizontal part of its arrow, near the receiver."""
-        one, two = self.columns[source], self.columns[to]
-        if one == two:
-            yield from _label(two + 12, y + 4, _cut(label, COLUMN - 20))
-        elif two > one:
-            yield from _label(two - 14, y - 5, _cut(label, COLUMN - 30), anchor="end")
+        from_x, to_x = self.columns[source], self.columns[to]
+        if from_x == to_x:
+            yield from _label(to_x + 12, y + 4, _cut(label, COLUMN - 20))
+        elif to_x > from_x:
+            yield from _label(to_x - 14, y - 5, _cut(label, COLUMN - 30), anchor="end")
         else:
-            yield from _label(two + 14, y - 5, _cut(label, COLUMN - 30))
+            yield from _label(to_x + 14, y - 5, _cut(label, COLUMN - 30))
 
     def _box(self, y: float, ranks: tuple[int, ...], label: str) -> Iterator[str]:
         places = sorted(self.columns[rank] for rank in ranks)

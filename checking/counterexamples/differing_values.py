@@ -101,7 +101,7 @@ def differing_values(guarantee: str, outcome: Outcome, record: OperationRecord) 
             *_first_step(guarantee, record, elements),
             *((f"weights[{index}] at the end", names, index) for index in elements[:MOST]),
         ]
-        differences = [_difference(*one) for one in compared]
+        differences = [_difference(*item) for item in compared]
         if len(elements) > MOST:
             differences.append(Difference(what="elements that differ", values=(("", str(len(elements))),)))
         digits = max((_digits(vectors, index) for _, vectors, index in compared), default=3)
@@ -145,15 +145,15 @@ def _first_step(guarantee: str, record: OperationRecord, elements: Sequence[int]
             after.setdefault(request.step, {})[request.me.rank] = request.vector
     for step, vectors in sorted(after.items()):
         named = {f"rank {rank}": vector for rank, vector in sorted(vectors.items())}
-        if found := _elements(named):
-            return [(f"first difference, when step {step - 1} ends: weights[{found[0]}]", named, found[0])]
+        if differing := _elements(named):
+            return [(f"first difference, when step {step - 1} ends: weights[{differing[0]}]", named, differing[0])]
     return []
 
 
 def _replicas(outcome: Outcome) -> dict[str, NDArray[Any]]:
     states = outcome.trace.states
-    found = {rank: numbers(getattr(states.get(rank), "weights", None)) for rank in outcome.job.team[0].workers}
-    return {f"rank {rank}": vector for rank, vector in found.items() if vector is not None}
+    vectors = {rank: numbers(getattr(states.get(rank), "weights", None)) for rank in outcome.job.team[0].workers}
+    return {f"rank {rank}": vector for rank, vector in vectors.items() if vector is not None}
 
 
 def _other_order(outcome: Outcome) -> dict[str, NDArray[Any]]:
@@ -281,18 +281,18 @@ def _applied_twice(outcome: Outcome) -> Found:
     """Lists the updates of the first gradient that was applied several times."""
     versions: dict[tuple[Rank, int], list[str]] = {}
     for row in outcome.trace.updates:
-        found = versions.setdefault((row.rank, row.step), [])
-        found.append(str(row.version_applied))
-        if len(found) > 1:
+        applied = versions.setdefault((row.rank, row.step), [])
+        applied.append(str(row.version_applied))
+        if len(applied) > 1:
             what = f"gradient of rank {row.rank}, step {row.step}"
-            values = (("applied in updates", " and ".join(found)),)
+            values = (("applied in updates", " and ".join(applied)),)
             return Found(differences=(Difference(what=what, values=values),), update=row)
     return Found()
 
 
 def _versions(outcome: Outcome) -> Found:
-    found = ", ".join(str(shot.version) for shot in outcome.trace.snapshots)
-    return Found(differences=(Difference(what="versions of the weights", values=(("in order", found),)),))
+    versions = ", ".join(str(shot.version) for shot in outcome.trace.snapshots)
+    return Found(differences=(Difference(what="versions of the weights", values=(("in order", versions),)),))
 
 
 def _steps_taken(outcome: Outcome) -> Found:

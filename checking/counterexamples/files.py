@@ -131,8 +131,8 @@ def _document(path: Path) -> dict[str, Any]:
     if document.get("format") != FORMAT:
         raise InputError(f"{path}: format: found {shown(document.get('format'))}, expected {FORMAT!r}: {WHAT}")
     if document.get("version") != VERSION:
-        found = shown(document.get("version"))
-        raise InputError(f"{path}: version: found {found}, expected {VERSION}; was it written by a later Paceline?")
+        version = shown(document.get("version"))
+        raise InputError(f"{path}: version: found {version}, expected {VERSION}; was it written by a later Paceline?")
     return document
 
 
@@ -144,12 +144,12 @@ def _texts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _story(found: Any) -> tuple[Story | None, list[str]]:
+def _story(content: Any) -> tuple[Story | None, list[str]]:
     """Returns the story in a document, or its mistakes."""
     try:
-        return TypeAdapter(Story).validate_json(json.dumps(found), strict=True), []
+        return TypeAdapter(Story).validate_json(json.dumps(content), strict=True), []
     except ValidationError as error:
-        return None, [_words(one) for one in error.errors()]
+        return None, [_words(mistake) for mistake in error.errors()]
 
 
 def _words(error: Any) -> str:
@@ -160,12 +160,12 @@ def _words(error: Any) -> str:
     return f"{place}: found {shown(error['input'])}, expected {error['msg'].removeprefix('Input should be ')}"
 
 
-def _fingerprint(found: Any) -> tuple[Fingerprint, list[str]]:
-    right = isinstance(found, dict) and all(
-        isinstance(units, dict) and all(isinstance(one, str) for one in units.values()) for units in found.values()
+def _fingerprint(content: Any) -> tuple[Fingerprint, list[str]]:
+    right = isinstance(content, dict) and all(
+        isinstance(units, dict) and all(isinstance(unit, str) for unit in units.values()) for units in content.values()
     )
-    words = f"fingerprint: found {shown(found)}, expected an object with the checksums of functions, for each file"
-    return (found, []) if right else ({}, [words])
+    words = f"fingerprint: found {shown(content)}, expected an object with the checksums of functions, for each file"
+    return (content, []) if right else ({}, [words])
 
 
 CORE = Path("algorithms/core")
@@ -220,16 +220,16 @@ def units(source: str) -> dict[str, str]:
     >>> sorted(one), [name for name in one if one[name] != two[name]]
     (['A', 'A.g', 'f'], ['A.g'])
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     rest: list[str] = []
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-            found[statement.name] = _sum([ast.dump(statement)])
+            values[statement.name] = _sum([ast.dump(statement)])
         elif isinstance(statement, ast.ClassDef):
-            found.update(_units_of_class(statement))
+            values.update(_units_of_class(statement))
         else:
             rest.append(ast.dump(statement))
-    return found | ({REST: _sum(rest)} if rest else {})
+    return values | ({REST: _sum(rest)} if rest else {})
 
 
 def _units_of_class(kind: ast.ClassDef) -> dict[str, str]:
@@ -319,13 +319,13 @@ def replay(counterexample: Counterexample) -> ReplayedCase:
     stored = counterexample.violation
     outcome, record = recorded(stored.case)
     costly = stored.guarantee in INVARIANTS and INVARIANTS[stored.guarantee].costly
-    found = violations(outcome, costly=costly)
-    same = [one for one in found if one.guarantee == stored.guarantee]
-    violation = next((one for one in same if one.words == stored.words), same[0] if same else None)
+    now = violations(outcome, costly=costly)
+    same = [repeated for repeated in now if repeated.guarantee == stored.guarantee]
+    violation = next((candidate for candidate in same if candidate.words == stored.words), same[0] if same else None)
     return ReplayedCase(
         counterexample=counterexample,
         violation=violation,
         story=None if violation is None else story_of(violation, outcome, record),
-        others=tuple(one for one in found if one.guarantee != stored.guarantee),
+        others=tuple(other for other in now if other.guarantee != stored.guarantee),
         changed=changes(counterexample.fingerprint, fingerprint_of(stored.case.method, record)),
     )

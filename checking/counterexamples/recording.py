@@ -105,7 +105,7 @@ class OperationRecord:
 
         names = {"enter": enter, "__module__": kind.__module__, "__doc__": kind.__doc__}
         made: Any = dataclass(frozen=True, kw_only=True)(type(kind.__name__, (kind,), names))
-        return made(**{one.name: getattr(method, one.name) for one in dataclasses.fields(method)})  # type: ignore[no-any-return]
+        return made(**{option.name: getattr(method, option.name) for option in dataclasses.fields(method)})  # type: ignore[no-any-return]
 
     def _enter(self, me: RankContext, routine: Routine[Any]) -> None:
         self._note("entered", me, "", routine.name)

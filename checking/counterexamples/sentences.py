@@ -81,10 +81,10 @@ def story_of(violation: Violation, outcome: Outcome, record: OperationRecord) ->
         outcome: the run.
         record: its operations.
     """
-    found = differing_values(violation.guarantee, outcome, record)
+    values = differing_values(violation.guarantee, outcome, record)
     timed, tells_ends = violation.case.times is not None, bool(violation.case.stops or outcome.error)
     drafting = Drafting(
-        record, outcome.job, Focus(found.element, found.update, found.digits), timed=timed, tells_ends=tells_ends
+        record, outcome.job, Focus(values.element, values.update, values.digits), timed=timed, tells_ends=tells_ends
     )
     drafts = drafting.all(outcome.error)
     decisive = next((at for at, draft in enumerate(drafts) if draft.decisive), len(drafts) - 1)
@@ -104,7 +104,7 @@ def story_of(violation: Violation, outcome: Outcome, record: OperationRecord) ->
         sentences=shown,
         left_out=left_out,
         left_out_after=SHOWN_AT_START if left_out else 0,
-        differences=(*found.differences, *unread),
+        differences=(*values.differences, *unread),
     )
 
 
@@ -355,8 +355,8 @@ class Drafting:
 
     def _some_finished(self, moment: Moment, op: WaitFor[Any], handles: Any, answer: Any) -> None:
         note = "" if op.need == "all" else f" ({len(answer)} of {len(handles)} are done)"
-        for index, one in answer:
-            self._finished(moment, handles[index], one, note)
+        for index, item in answer:
+            self._finished(moment, handles[index], item, note)
 
     def _update(self, moment: Moment, request: RecordedOperation, op: RecordUpdate) -> None:
         booked = self._logs[moment.me.rank].book(op, 0.0)
@@ -516,13 +516,13 @@ def merged(drafts: Sequence[Draft]) -> list[Draft]:
 
 
 PRELIMINARY, NEXT = ("compute", "result"), ("send", "update", "start", "memory", "state")
-TOGETHER = {*((one, other) for one in PRELIMINARY for other in NEXT), ("start", "start"), ("result", "result")}
+TOGETHER = {*((before, other) for before in PRELIMINARY for other in NEXT), ("start", "start"), ("result", "result")}
 """the actions that one sentence describes if they follow each other"""
 
 
-def _one_place(one: Draft, other: Draft) -> bool:
+def _one_place(draft: Draft, other: Draft) -> bool:
     """Whether two drafts are about the same rank, lane, step and time."""
-    return (one.ranks, one.lane, one.step, one.time_s) == (other.ranks, other.lane, other.step, other.time_s)
+    return (draft.ranks, draft.lane, draft.step, draft.time_s) == (other.ranks, other.lane, other.step, other.time_s)
 
 
 @dataclass(slots=True)

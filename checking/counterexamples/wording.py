@@ -130,9 +130,9 @@ def at_version(weights: Any) -> str:
     return f" at version {weights.version}" if isinstance(weights, Weights) else ""
 
 
-def handle(one: Handle[Any], started: Started) -> str:
+def handle(awaited: Handle[Any], started: Started) -> str:
     """Names what a handle represents, with the line that started it."""
-    request = started.get(one)
+    request = started.get(awaited)
     if request is None:
         return "an operation of an earlier run"
     what = request.op.what if isinstance(request.op, Start) else request.op
@@ -151,10 +151,10 @@ def awaited(request: RecordedOperation, started: Started, missing: Iterable[int]
     match request.op:
         case Receive():
             return f"a message from {message_wanted(request.op)}"
-        case Wait(one):
-            return f"the end of {handle(one, started)}"
+        case Wait(awaited):
+            return f"the end of {handle(awaited, started)}"
         case WaitFor(handles, need):
-            return f"{need} of {len(handles)}: {'; '.join(handle(one, started) for one in handles)}"
+            return f"{need} of {len(handles)}: {'; '.join(handle(awaited, started) for awaited in handles)}"
         case Lock(cell):
             return f"the lock of cell {cell.name!r}{holder}"
         case _:

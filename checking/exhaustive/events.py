@@ -200,12 +200,12 @@ def indices(mask: int) -> list[int]:
     >>> indices(0b1101)
     [0, 2, 3]
     """
-    found = []
+    options = []
     while mask:
         low = mask & -mask
-        found.append(low.bit_length() - 1)
+        options.append(low.bit_length() - 1)
         mask ^= low
-    return found
+    return options
 
 
 class Option(NamedTuple):
@@ -282,7 +282,7 @@ class RunWithEvents(AnyOrder):
 
     def options(self, only: LaneId | None = None) -> dict[Key, Option]:
         """Returns the possible next events, of all lanes or of one."""
-        found: dict[Key, Option] = {}
+        options: dict[Key, Option] = {}
         for task in self._tasks:
             lane = self._ids[task]
             if only is not None and lane != only:
@@ -290,10 +290,10 @@ class RunWithEvents(AnyOrder):
             marks = self._present(task)
             if isinstance(task.op, Receive):
                 for choice, moves in self._receives(task, task.op):
-                    found[Key(lane, choice)] = Option(self.choosing(marks, task.op, lane, choice), moves)
+                    options[Key(lane, choice)] = Option(self.choosing(marks, task.op, lane, choice), moves)
             elif self._can_go(task):
-                found[Key(lane)] = Option(marks, (task.going,), self._takes_step(task))
-        return found
+                options[Key(lane)] = Option(marks, (task.going,), self._takes_step(task))
+        return options
 
     def choosing(self, marks: Marks, op: Receive, lane: LaneId, choice: Choice) -> Marks:
         """Returns the marks of a receive with this choice.
@@ -317,15 +317,15 @@ class RunWithEvents(AnyOrder):
         if (letter := self._letter(task, op)) is not None:
             self.ambiguous = self.ambiguous or op.source is None or op.timeout_s is not None
             return [(letter.source, (go,))]
-        found: list[tuple[Choice, tuple[Move, ...]]] = []
+        choices: list[tuple[Choice, tuple[Move, ...]]] = []
         for source, to in self._mail.channels():
             tags = [letter.tag for letter in self._mail.in_flight(source, to)]
             if to == rank and op.source in (None, source) and op.tag in tags:
                 deliveries = (Move(act="deliver", rank=rank, source=source),) * (tags.index(op.tag) + 1)
-                found.append((source, (*deliveries, go)))
+                choices.append((source, (*deliveries, go)))
         if op.timeout_s is not None:
-            found.append(("time out", (Move(act="time out", rank=rank, lane=task.name, op=op),)))
-        return found
+            choices.append(("time out", (Move(act="time out", rank=rank, lane=task.name, op=op),)))
+        return choices
 
     # --- what a move reads and writes ----------------------------------------------------------------------------
 
@@ -420,7 +420,7 @@ class RunWithEvents(AnyOrder):
             super()._make(move)
             return
         assert self._chosen is not None, "moves are chosen by `perform`"
-        task = next(one for one in self._tasks if self._ids[one] == self._chosen.lane)
+        task = next(task for task in self._tasks if self._ids[task] == self._chosen.lane)
         op, request = task.op, self._open[task]
         event = LaneEvent(self._chosen, request, self._present(task), mask_of([request.asked]) | self._met.pop(task, 0))
         event.grant = self._takes_step(task)

@@ -204,9 +204,9 @@ class Exploration:
             parent, event = self._nodes[-1], run.events[-1]
             tree = parent.tree[0].following
             sleep = {
-                key: one
-                for key, one in parent.sleep.items()
-                if key in options and options[key].marks == one.before and not one.marks.conflicts(event.marks)
+                key: option
+                for key, option in parent.sleep.items()
+                if key in options and options[key].marks == option.before and not option.marks.conflicts(event.marks)
             }
         if not tree:
             awake = next((key for key in options if key not in sleep), None)
@@ -254,8 +254,8 @@ class Exploration:
             spare = (self.job.limit or 0) - taken - sum(item.grant for item in sequence)
         while True:
             node = self._nodes[at]
-            for key, one in node.sleep.items():
-                if without(key, one.marks, one.grant, sequence, spare) is not None:
+            for key, option in node.sleep.items():
+                if without(key, option.marks, option.grant, sequence, spare) is not None:
                     return
             current = node.tree[0]
             rest = without(current.key, current.marks, current.grant, sequence, spare)

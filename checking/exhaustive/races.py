@@ -135,7 +135,7 @@ class Races:
         self.run, self.events, self.start = run, run.events, start
         self._sent = {event.sent: index for index, event in enumerate(self.events) if event.sent is not None}
         self._took = {event.took: index for index, event in enumerate(self.events) if event.took is not None}
-        self._receives = [(one, one.op) for one in run.requests if isinstance(one.op, Receive)]
+        self._receives = [(request, request.op) for request in run.requests if isinstance(request.op, Receive)]
 
     def all(self) -> Iterator[Reversal]:
         """Yields all reversals."""
@@ -216,15 +216,15 @@ class Races:
 
     def _independent(self, index: int, end: int) -> list[int]:
         """Returns the events after `index` and before `end` that do not depend on that event."""
-        return [one for one in range(index + 1, end) if not self.events[one].before >> index & 1]
+        return [number for number in range(index + 1, end) if not self.events[number].before >> index & 1]
 
     def _mask(self, index: int, middle: list[int]) -> int:
-        return (1 << index) - 1 | sum(1 << one for one in middle)
+        return (1 << index) - 1 | sum(1 << number for number in middle)
 
     def _reversal(self, at: int, middle: list[int], request: Request, choice: Choice, marks: Marks) -> Reversal:
         items = [
             Item(event.key, event.marks, event.grant, index, event.before)
-            for index, event in ((one, self.events[one]) for one in middle)
+            for index, event in ((number, self.events[number]) for number in middle)
         ]
         if isinstance(request.op, Receive):
             marks = self.run.choosing(marks, request.op, request.lane, choice)
@@ -234,8 +234,8 @@ class Races:
             marks = marks.with_writes(self.run.objects.bit("handle", (request.lane, 0)))
         needs = _needs(request)
         if choice is not None and choice != "time out" and isinstance(request.op, Receive):
-            needs |= sum(1 << one.number for one in items if self._sends(one.number, request, request.op, choice))
-        needs |= sum(1 << one.number for one in items if one.marks.conflicts(marks))
+            needs |= sum(1 << item.number for item in items if self._sends(item.number, request, request.op, choice))
+        needs |= sum(1 << item.number for item in items if item.marks.conflicts(marks))
         last = Item(Key(request.lane, choice), marks, grant, len(self.events), closure(self.events, needs))
         return Reversal(at, (*items, last))
 
@@ -267,9 +267,9 @@ class Races:
     def _is_next(self, letter: LetterName, done: int) -> bool:
         """Whether a letter is the first of its channel that is not received yet."""
         for number in range(letter.number + 1):
-            one = letter._replace(number=number)
-            if not done >> self._took.get(one, len(self.events)) & 1:
-                return one == letter
+            earlier = letter._replace(number=number)
+            if not done >> self._took.get(earlier, len(self.events)) & 1:
+                return earlier == letter
         return False
 
 

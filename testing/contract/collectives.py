@@ -36,13 +36,13 @@ from paceline.testing.contract.programs import (
 class EveryCollective(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[dict[str, Any]]:
-        mine, everyone, root = vector(me.rank, 1.0), me.workers, Rank(1)
-        total = yield from AllReduce(value=mine, group=everyone, key="s", op="sum")
-        mean = yield from AllReduce(value=mine, group=everyone, key="m")
-        at_root = yield from Reduce(value=mine, group=everyone, root=root, key="r")
-        mean_at_root = yield from Reduce(value=mine, group=everyone, root=root, key="rm", op="mean")
-        roots = yield from Broadcast(value=mine, group=everyone, root=root, key="b")
-        all_of_them = yield from AllGather(value=mine, group=everyone, key="g")
+        own, everyone, root = vector(me.rank, 1.0), me.workers, Rank(1)
+        total = yield from AllReduce(value=own, group=everyone, key="s", op="sum")
+        mean = yield from AllReduce(value=own, group=everyone, key="m")
+        at_root = yield from Reduce(value=own, group=everyone, root=root, key="r")
+        mean_at_root = yield from Reduce(value=own, group=everyone, root=root, key="rm", op="mean")
+        roots = yield from Broadcast(value=own, group=everyone, root=root, key="b")
+        all_of_them = yield from AllGather(value=own, group=everyone, key="g")
         yield from Barrier(group=everyone, key="x")
         return {
             "sum": numbers(total),
@@ -51,7 +51,7 @@ class EveryCollective(ContractProgram):
             "reduce mean": None if mean_at_root is None else numbers(mean_at_root),
             "broadcast": numbers(roots),
             "gather": [numbers(part) for part in all_of_them],
-            "mine": numbers(mine),
+            "mine": numbers(own),
         }
 
 
@@ -114,8 +114,8 @@ class CollectivesContract(Contract):
     """Collectives meet and answer what their names say."""
 
     def test_every_collective_answers_what_its_name_says(self, interpreter: Interpreter) -> None:
-        for rank, found in enumerate(answers(interpreter, EveryCollective(), workers=3)):
-            assert found == {
+        for rank, answer in enumerate(answers(interpreter, EveryCollective(), workers=3)):
+            assert answer == {
                 "sum": [3.0, 3.0],
                 "mean": [1.0, 1.0],
                 "reduce": [3.0, 3.0] if rank == 1 else None,

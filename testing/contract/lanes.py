@@ -63,8 +63,8 @@ class LanesOfCollectives(ContractProgram):
         lanes = []
         for lane in range(3):
             lanes.append((yield from Start(sum_of(10.0**lane, me.workers, f"lane {lane}"))))
-        mine = yield from sum_of(5.0, me.workers, "main")
-        return [mine, *[answer for _, answer in (yield from WaitFor(lanes))]]
+        total = yield from sum_of(5.0, me.workers, "main")
+        return [total, *[answer for _, answer in (yield from WaitFor(lanes))]]
 
 
 @dataclass(frozen=True, kw_only=True)

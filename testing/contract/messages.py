@@ -97,9 +97,9 @@ class ChangedAfterSending(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[float]]:
         if me.rank == ZERO:
-            mine = vector(1.0, 2.0)
-            yield from Send(ONE, mine)
-            mine *= 0
+            value = vector(1.0, 2.0)
+            yield from Send(ONE, value)
+            value *= 0
             yield from Send(ONE, None, tag="changed")
             return []
         yield from Receive(ZERO, tag="changed")

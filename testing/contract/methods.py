@@ -88,7 +88,7 @@ def waiting_samples(job: Job, trace: Trace) -> int:
     if job.method.has_server or job.method.independent:
         return 0
     applied = {(row.rank, row.step) for row in trace.updates}
-    return sum(one.samples for one in contributions(trace.states) if (one.rank, one.step) not in applied)
+    return sum(state.samples for state in contributions(trace.states) if (state.rank, state.step) not in applied)
 
 
 def contributions(value: Any) -> set[Contribution]:

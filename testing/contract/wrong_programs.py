@@ -291,5 +291,5 @@ class WrongProgramsContract(Contract):
         nodes = [[0, 1]] if isinstance(case, TWO_RANKS) else [[0]]
         with pytest.raises(ProgramError) as caught:
             interpreter(job_of(case, steps=1, nodes=nodes))
-        told = re.sub(LINE, "LINE", re.sub(rf"^{PLACE}: ", "", caught.value.args[0]))
-        assert told == sentence
+        message = re.sub(LINE, "LINE", re.sub(rf"^{PLACE}: ", "", caught.value.args[0]))
+        assert message == sentence

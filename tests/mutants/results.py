@@ -56,8 +56,8 @@ CHECKING = (
     Mutant(
         name="bounds-without-least",
         file="checking/check_guarantees.py",
-        old="if not least <= one <= most]",
-        new="if not one <= most]",
+        old="if not least <= value <= most]",
+        new="if not value <= most]",
         bug="A delay that is shorter than promised is no broken guarantee.",
         tests=("unit/test_guarantees.py",),
     ),

@@ -186,7 +186,7 @@ class AwayFromNought(Bowl):
 
 
 @pytest.mark.parametrize(("decay", "trust"), [(0.0, None), (0.1, None), (0.1, 0.05)])
-def test_eamsgd_looks_ahead_by_its_momentum_alone(decay: float, trust: Any) -> None:
+def test_eamsgd_looks_ahead_by_its_momentum_alone(decay: float, trust: float | None) -> None:
     """The gradient is taken at x + δ v in float64, whatever decay and layer-wise rates make of the gradient.
 
     v ← δ v − η λ (g(x + δ v) + β x) and x ← x + v, with λ = trust ‖x‖ / (‖g‖ + β ‖x‖) for each layer, 1 without LARS.
@@ -201,9 +201,9 @@ def test_eamsgd_looks_ahead_by_its_momentum_alone(decay: float, trust: Any) -> N
         points.append(x + 0.9 * v)
         gradient = gradient_of(run.job, 0, index, points[-1])
         change = gradient + decay * x
-        for layer in run.job.learner.layout.layers if trust else ():
+        for layer in run.job.learner.layout.layers if trust is not None else ():
             size = np.linalg.norm(x[layer.part])
-            change[layer.part] *= trust * size / (np.linalg.norm(gradient[layer.part]) + decay * size)
+            change[layer.part] *= (trust or 0.0) * size / (np.linalg.norm(gradient[layer.part]) + decay * size)
         v = 0.9 * v - 0.2 * change
         x = x + v
     taken = [entry.op.weights.vector for entry in run.log if isinstance(entry.op, Gradient)]
