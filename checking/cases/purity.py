@@ -83,13 +83,16 @@ def impure_calls(case: Case) -> Iterator[str]:
         if event == "c_call" and (words := _impure(what)) is not None and (where := own_line(frame)) is not None:
             calls.setdefault(f"{where}: {words}", where)
 
-    earlier, collects = sys.getprofile(), gc.isenabled()
+    earlier: Any = sys.getprofile()
+    collects = gc.isenabled()
     gc.disable()  # a callback of the collector, such as Hypothesis's, would read a clock in the middle of any program
     sys.setprofile(report)
     try:
         performed(case)
     finally:
-        sys.setprofile(earlier)
+        sys.setprofile(earlier if callable(earlier) else None)
+        if hasattr(earlier, "enable"):  # cProfile's profiler is an object, which only itself can install again
+            earlier.enable()
         if collects:
             gc.enable()
     yield from calls

@@ -65,8 +65,8 @@ class ByLayers(ContractProgram):
         for part in (yield from LayerGradients(tuple(layers), batch)):
             from_layers.append((yield from Wait(part)))
         both = Bucket(me.layout.layers)
-        (one,) = yield from LayerGradients(Weights(weights, 3), batch, [both])
-        return whole, answered, from_layers, (yield from Wait(one))
+        (gradient,) = yield from LayerGradients(Weights(weights, 3), batch, [both])
+        return whole, answered, from_layers, (yield from Wait(gradient))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import dataclasses
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -34,7 +36,7 @@ from paceline.checking.cases import (
 )
 from paceline.checking.cases.checking_methods import Checked, check_all_orders
 from paceline.checking.cases.gradient_weights import measured_weights, wrong_weights
-from paceline.checking.cases.purity import dependence_on_shared_state
+from paceline.checking.cases.purity import dependence_on_shared_state, impure_calls
 from paceline.checking.cases.random_cases import RandomCases
 from paceline.checking.cases.worst_values import OBJECTIVES, Measured, Search
 from paceline.checking.check_guarantees import broken
@@ -359,3 +361,15 @@ class Caching(Faultless):
     def fault(self, me: RankContext, step: Step, gradient: GradientResult) -> Program[None]:
         yield from Now()
         self.kept.setdefault(step.number, step.number**2)
+
+
+def test_calls_are_watched_under_a_profiler_which_goes_on() -> None:
+    """cProfile is no function, so `sys.setprofile` does not take it back."""
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        assert list(impure_calls(Case(method=find("async-sgd")(), nodes=(1, 1), steps=2))) == []
+        watching: Any = sys.getprofile()
+        assert watching is profiler
+    finally:
+        profiler.disable()
