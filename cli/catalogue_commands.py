@@ -16,7 +16,7 @@ Listing = Literal["algorithms", "devices", "links", "topologies", "models", "dat
 
 
 def list_(
-    kind: Annotated[Listing, typer.Argument(help="What to list.", show_default=False)],
+    kind: Annotated[Listing, typer.Argument(help="What to list.")],
     *,
     names: Annotated[
         list[str] | None,
@@ -46,14 +46,12 @@ def topology(
             metavar="NAME|FILE",
             help="One of [bold]paceline list topologies[/], which also shows parameters, or a file: the text of "
             "nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML.",
-            show_default=False,
             autocompletion=complete_topologies,
         ),
     ],
     *,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PARAMETER=VALUE", help="Change a parameter; may be repeated."),
+        list[str] | None, typer.Option("--set", metavar="PARAMETER=VALUE", help="Change a parameter; may be repeated.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -61,7 +59,6 @@ def topology(
             metavar="FILE",
             help="File of the picture, .svg or .png; default: runs/NAME.svg, or no picture with --json.",
             dir_okay=False,
-            show_default=False,
         ),
     ] = None,
     output: Annotated[Output, Only("as_json")],

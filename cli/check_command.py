@@ -33,12 +33,10 @@ class SearchOptions:
             min=1,
             help=f"Schedules to try for each method; default: {SCHEDULES}, or {EVERY_ORDER_MOST} for each number of "
             "workers with --exhaustive.",
-            show_default=False,
         ),
     ] = None
     seconds: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Time limit for each method, in seconds; default: none.", show_default=False),
+        float | None, typer.Option(min=0.0, help="Time limit for each method, in seconds; default: none.")
     ] = None
     workers: Annotated[
         int | None,
@@ -46,7 +44,6 @@ class SearchOptions:
             min=1,
             max=16,
             help=f"Largest number of workers; default: {WORKERS}, or {EVERY_ORDER_WORKERS} with --exhaustive.",
-            show_default=False,
         ),
     ] = None
     steps: Annotated[
@@ -56,7 +53,6 @@ class SearchOptions:
             max=100,
             help=f"Steps of a worker, at most; default: {STEPS}, or exactly {EVERY_ORDER_STEPS} with --exhaustive. A "
             "tenth of the schedules has up to twice as many.",
-            show_default=False,
         ),
     ] = None
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random schedules.")] = SEED
@@ -80,7 +76,6 @@ class SearchOptions:
             metavar="METHOD",
             help="Also compare the weights at the end with those of this method: a name, or your own as file.py:Class. "
             "One that is not deterministic is compared with one worker only.",
-            show_default=False,
             autocompletion=complete_algorithms,
         ),
     ] = None
@@ -94,7 +89,6 @@ def check(
             metavar="METHOD...",
             help="Names of methods, your own as module:Class or path/to/file.py:Class, or [bold]all[/] for every "
             "built-in one.",
-            show_default=False,
             autocompletion=complete_algorithms,
         ),
     ] = None,
@@ -104,7 +98,6 @@ def check(
         typer.Option(
             metavar="FILE",
             help="Run this counterexample again; takes no METHOD. Exit status 0 if the guarantee holds now.",
-            show_default=False,
             dir_okay=False,
         ),
     ] = None,

@@ -31,7 +31,6 @@ def compare(
             metavar="RUN",
             help="Compare this stored run of [bold]paceline train[/] with a prediction from --machine, and start "
             "nothing; may be repeated, for further seeds and algorithms of the same scenario.",
-            show_default=False,
         ),
     ] = None,
     explain: Annotated[

@@ -24,25 +24,18 @@ def convert(
         typer.Argument(
             metavar="DATA",
             help="One of [bold]paceline list datasets[/]: mnist, fashion-mnist, cifar10, cifar100, images, digits.",
-            show_default=False,
             autocompletion=complete_data,
         ),
     ],
     *,
     data_dir: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The folder with its files; default: the one of its name in $PACELINE_DATA.",
-            show_default=False,
-        ),
+        typer.Option(metavar="DIR", help="The folder with its files; default: the one of its name in $PACELINE_DATA."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR",
-            help="The new folder; nothing is overwritten. Default: DATA-records in the current folder.",
-            show_default=False,
+            metavar="DIR", help="The new folder; nothing is overwritten. Default: DATA-records in the current folder."
         ),
     ] = None,
     size: Annotated[
@@ -51,7 +44,6 @@ def convert(
             metavar="SIZE",
             help="Size for pictures in folders: a number of pixels, HEIGHTxWIDTH, or CHANNELSxHEIGHTxWIDTH; "
             "default: 3x224x224.",
-            show_default=False,
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order in which the training samples are written.")] = 1,

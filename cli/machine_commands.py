@@ -26,14 +26,11 @@ def calibrate(
             metavar="[SCENARIO|MODEL,…]",
             help="A scenario with the model, ranks and threads; or models of [bold]paceline list models[/], which are "
             "calibrated one after the other into one file. Default with --run: the scenario of the run.",
-            show_default=False,
             autocompletion=complete_scenarios,
         ),
     ] = None,
     options: Annotated[ScenarioOptions, Only("changes", "algorithms")],
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Ranks on this host, for models; default: 2.", show_default=False)
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Ranks on this host, for models; default: 2.")] = None,
     batches: Annotated[
         str | None,
         typer.Option(

@@ -92,7 +92,6 @@ def scenario_argument(metavar: str = "[SCENARIO]", more: str = "") -> Any:
         metavar=metavar,
         help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
         f"or the run.json of an earlier run{more}.",
-        show_default=False,
         autocompletion=complete_scenarios,
     )
 
@@ -103,17 +102,12 @@ RunArgument = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A folder that simulate, train or compare has stored, or the run.json in it.",
-        show_default=False,
         autocompletion=complete_stored_runs,
     ),
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        help="Number of parallel runs; default: one per core. The answer does not depend on it.",
-        show_default=False,
-    ),
+    typer.Option(min=1, help="Number of parallel runs; default: one per core. The answer does not depend on it."),
 ]
 
 
@@ -134,7 +128,7 @@ class ScenarioOptions:
             autocompletion=complete_algorithms,
         ),
     ] = None
-    seed: Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)] = None
+    seed: Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.")] = None
     seeds: Annotated[
         int | None,
         typer.Option(min=1, help="Number of seeds, counted up from the first; figures then have 95 % intervals."),
@@ -145,15 +139,13 @@ class ScenarioOptions:
             "--pace/--no-pace",
             help="Pace each step to the scenario's device time, or run as fast as this machine can; "
             "default: as in the scenario.",
-            show_default=False,
         ),
     ] = None
     network: Annotated[
         Literal["local", "emulated"] | None,
         typer.Option(
             help="The network of real messages: this machine only, or a network of the scenario's links, emulated "
-            "between network namespaces (needs root; see docs/emulation.md).",
-            show_default=False,
+            "between network namespaces (needs root; see docs/emulation.md)."
         ),
     ] = None
     machine: Annotated[
@@ -161,7 +153,6 @@ class ScenarioOptions:
         typer.Option(
             metavar="FILE",
             help="A machine that [bold]paceline calibrate[/] measured: predict unpaced runs on hosts like it.",
-            show_default=False,
         ),
     ] = None
 

@@ -29,33 +29,27 @@ def plan(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="accuracy=A|loss=L",
-            help="What every plan must reach; default: the target of the scenario.",
-            show_default=False,
+            metavar="accuracy=A|loss=L", help="What every plan must reach; default: the target of the scenario."
         ),
     ] = None,
     budget: Annotated[
-        str | None,
-        typer.Option(metavar="USD", help="The most that a run may cost, such as '200 USD'.", show_default=False),
+        str | None, typer.Option(metavar="USD", help="The most that a run may cost, such as '200 USD'.")
     ] = None,
     within: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The longest time of a run, such as '2 h'.", show_default=False)
+        str | None, typer.Option(metavar="TIME", help="The longest time of a run, such as '2 h'.")
     ] = None,
     minimise: Annotated[
         str | None,
         typer.Option(
             metavar="A,B,…",
             help="time, cost, energy: the most important first; default: time, and cost if all prices are known.",
-            show_default=False,
         ),
     ] = None,
     options: Annotated[ScenarioOptions, Only("changes", "algorithms", "seed")],
     workers: Annotated[
         str | None,
         typer.Option(
-            metavar="RANGE",
-            help="Numbers of workers, such as 1..64x2; default: 1, 2, 4, … up to those of the cluster.",
-            show_default=False,
+            metavar="RANGE", help="Numbers of workers, such as 1..64x2; default: 1, 2, 4, … up to those of the cluster."
         ),
     ] = None,
     devices: Annotated[
@@ -64,14 +58,12 @@ def plan(
             metavar="A,B,…",
             help="Devices of [bold]paceline list devices[/] instead of those of the cluster; plan.nodes gives them "
             "prices.",
-            show_default=False,
         ),
     ] = None,
     batches: Annotated[
         str | None,
         typer.Option(
-            metavar="RANGE",
-            help="Batches per worker, such as 16..64x2; default: half, once and twice the scenario's.",
+            metavar="RANGE", help="Batches per worker, such as 16..64x2; default: half, once and twice the scenario's."
         ),
     ] = None,
     tune: Annotated[
@@ -80,12 +72,9 @@ def plan(
             metavar="NAME=LOW..HIGH",
             help="A hyper-parameter to tune on a logarithmic scale, or NAME=A,B,C; METHOD.NAME for one method; may be "
             "repeated. Default: learning_rate and periods.",
-            show_default=False,
         ),
     ] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Number of trials; default: 15 for each method.", show_default=False)
-    ] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Number of trials; default: 15 for each method.")] = None,
     tuning_seeds: Annotated[
         int, typer.Option(min=1, max=100, help="Number of seeds of a trial; they are never reported.")
     ] = 2,
@@ -97,12 +86,10 @@ def plan(
             metavar="FOLDER",
             help="Continue an interrupted plan from its folder; only --trials, --jobs and --verify may be given with "
             "it.",
-            show_default=False,
         ),
     ] = None,
     verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Then train the best two plans for real, paced, and compare their times."),
+        bool, typer.Option("--verify", help="Then train the best two plans for real, paced, and compare their times.")
     ] = False,
     output: Output,
 ) -> None:

@@ -26,7 +26,6 @@ def report(
             metavar="SOURCE...",
             help="Folders of runs, a folder that contains the runs of one scenario, the folder of one comparison, "
             "sweep or plan, or counterexamples of [bold]paceline check[/].",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[

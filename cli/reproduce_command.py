@@ -22,7 +22,6 @@ def reproduce(
             metavar="[PAPER|CLAIM]...",
             help="Papers (icmla17, dbs, sc17, pnnl, hsgd, softsync, digits), single claims, or beginnings of their "
             "names; default: all.",
-            show_default=False,
             autocompletion=complete_papers,
         ),
     ] = None,
@@ -30,12 +29,9 @@ def reproduce(
         bool,
         typer.Option("--quick", help="Fewer seeds and shorter runs: a quarter hour instead of an hour and a half."),
     ] = False,
-    seeds: Annotated[
-        int | None, typer.Option(min=2, help="Number of seeds; default: 5, or 3 with --quick.", show_default=False)
-    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=2, help="Number of seeds; default: 5, or 3 with --quick.")] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of parallel processes; default: one per core.", show_default=False),
+        int | None, typer.Option(min=1, help="Number of parallel processes; default: one per core.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -44,7 +40,6 @@ def reproduce(
             help="Folder for papers.md, claims.md, papers.json and charts, in which the computed claims are replaced; "
             "default: docs/results, or nothing with --quick.",
             file_okay=False,
-            show_default=False,
         ),
     ] = None,
     output: Annotated[Output, Only("as_json", "quiet", "verbose")],

@@ -42,7 +42,6 @@ def runs(
         typer.Argument(
             metavar="[PATH]...",
             help="Folders of runs, or folders in which runs are stored. Default: runs/.",
-            show_default=False,
             autocompletion=complete_stored_runs,
         ),
     ] = None,
@@ -52,18 +51,14 @@ def runs(
     algorithms: Annotated[
         str | None,
         typer.Option(
-            "--algorithm",
-            metavar="A,B,…",
-            help="Only runs of these algorithms.",
-            autocompletion=complete_algorithms,
+            "--algorithm", metavar="A,B,…", help="Only runs of these algorithms.", autocompletion=complete_algorithms
         ),
     ] = None,
     seeds: Annotated[
         list[int] | None, typer.Option("--seed", help="Only runs with this seed; may be repeated.")
     ] = None,
     kind: Annotated[
-        Literal["simulated", "measured"] | None,
-        typer.Option(help="Only simulated, or only measured runs.", show_default=False),
+        Literal["simulated", "measured"] | None, typer.Option(help="Only simulated, or only measured runs.")
     ] = None,
     older_than: Annotated[
         str | None, typer.Option(metavar="AGE", help="Only runs stored longer ago, such as '7 days' or '12 h'.")
@@ -77,12 +72,10 @@ def runs(
         ),
     ] = None,
     sort: Annotated[
-        str | None,
-        typer.Option(metavar="FIGURE", help="Sort by a figure such as wall_s. Default: by time of storing."),
+        str | None, typer.Option(metavar="FIGURE", help="Sort by a figure such as wall_s. Default: by time of storing.")
     ] = None,
     compare: Annotated[
-        bool,
-        typer.Option("--compare", help="Show the runs side by side, and the keys of their scenarios that differ."),
+        bool, typer.Option("--compare", help="Show the runs side by side, and the keys of their scenarios that differ.")
     ] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the runs, after a confirmation.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --delete: ask for no confirmation.")] = False,
@@ -175,10 +168,7 @@ class ExportCommand(HintingCommand):
 
 def export(
     run: RunArgument,
-    form: Annotated[
-        Literal["chrome", "csv", "tensorboard"],
-        typer.Option("--format", help="The format; see above.", show_default=False),
-    ],
+    form: Annotated[Literal["chrome", "csv", "tensorboard"], typer.Option("--format", help="The format; see above.")],
     *,
     out: Annotated[
         Path | None,
@@ -186,7 +176,6 @@ def export(
             metavar="PATH",
             help="The new file, or with csv and tensorboard the new folder. Default: the name of the run, in this "
             "folder.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[Output, Only("as_json", "quiet", "verbose")],

@@ -25,7 +25,7 @@ def simulate(
         Literal["auto", "events", "cohort"],
         typer.Option(
             help="The interpreter: event by event, or vectorised over ranks (cohort) where the run allows it, with the "
-            "same records; auto chooses by the number of ranks, and extrapolates long runs of methods with a server.",
+            "same records; auto chooses by the number of ranks, and extrapolates long runs of methods with a server."
         ),
     ] = "auto",
     output: Output,
@@ -113,7 +113,6 @@ def explain(
             metavar="N",
             help="Steps of each worker that are evaluated, rounded up to whole periods of the method; default: 4 to "
             "100, and at least two periods.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[Output, Only("as_json", "quiet")],

@@ -16,9 +16,7 @@ def staleness(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...",
-            help="Folders that simulate, train or compare have stored, or the run.json in one.",
-            show_default=False,
+            metavar="RUN...", help="Folders that simulate, train or compare have stored, or the run.json in one."
         ),
     ],
     *,
@@ -41,7 +39,6 @@ def staleness(
             metavar="FIGURE",
             help="Draw the distribution and its course to this file: .png, .svg or .pdf.",
             dir_okay=False,
-            show_default=False,
         ),
     ] = None,
     output: Annotated[Output, Only("as_json", "quiet", "verbose")],

@@ -36,7 +36,6 @@ def sweep(
         typer.Option(
             metavar="PATH=VALUES",
             help="An axis of the grid: the values that a path takes; may be repeated, for all combinations.",
-            show_default=False,
         ),
     ] = None,
     gpus: Annotated[
@@ -45,15 +44,13 @@ def sweep(
             metavar="VALUES",
             help="An axis of cluster sizes, as 1..16x2: numbers of GPUs, each a worker, in nodes of the scenario's "
             "kind.",
-            show_default=False,
         ),
     ] = None,
     scaling: Annotated[
         Literal["strong", "weak"] | None,
         typer.Option(
             help="What stays when the number of workers changes. strong: the total batch of the scenario, divided "
-            "among the workers; weak: the batch of each worker, as without this option.",
-            show_default=False,
+            "among the workers; weak: the batch of each worker, as without this option."
         ),
     ] = None,
     options: Annotated[ScenarioOptions, Only("changes", "algorithms", "seed", "seeds", "machine")],
@@ -69,7 +66,6 @@ def sweep(
             metavar="ADDRESS",
             help="With --engine dask: the scheduler of an existing cluster, as tcp://login1:8786; default: a cluster "
             "on this machine for the duration of the sweep.",
-            show_default=False,
         ),
     ] = None,
     jobs: Jobs = None,

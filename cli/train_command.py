@@ -48,7 +48,6 @@ class Watching:
             metavar="FILE",
             help="With --watch: predict with the costs of this machine, which [bold]paceline calibrate[/] measured; "
             "default: the scenario's devices and links.",
-            show_default=False,
         ),
     ] = None
     tensorboard: Annotated[
@@ -84,8 +83,7 @@ class Watching:
 def train(
     *,
     scenario: Annotated[
-        str | None,
-        scenario_argument(more=". Default with --resume: that of the run; not allowed with --replay"),
+        str | None, scenario_argument(more=". Default with --resume: that of the run; not allowed with --replay")
     ] = None,
     options: Annotated[ScenarioOptions, Only("changes", "algorithms", "seed", "seeds", "pace", "network")],
     resume: Annotated[
@@ -94,7 +92,6 @@ def train(
             metavar="RUN",
             help="Resume from the last checkpoint of this run, or from this checkpoint. Only [bold]stop[/] and "
             "[bold]train.checkpoint[/] of its scenario may be changed.",
-            show_default=False,
         ),
     ] = None,
     watching: Watching,
@@ -104,7 +101,6 @@ def train(
             metavar="RUN",
             help="Repeat a recorded real run in the order of its record, and compare the weights bit for bit; "
             "takes no scenario. Exit status 1 if they differ.",
-            show_default=False,
         ),
     ] = None,
     slurm: Annotated[

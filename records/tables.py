@@ -36,105 +36,146 @@ import pyarrow as pa
 
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
+from paceline.records.figures import ACTIVITIES
 from paceline.records.links import link_rows
 from paceline.records.trace import Snapshot, Span, Trace
 from paceline.records.waits import collective_members, waits_of
 
-SCHEMAS: dict[str, pa.Schema] = {
-    "spans": pa.schema(
-        [
-            ("rank", pa.int64()),
-            ("lane", pa.string()),
-            ("activity", pa.string()),
-            ("layer", pa.string()),
-            ("step", pa.int64()),
-            ("start_s", pa.float64()),
-            ("end_s", pa.float64()),
-            ("bytes", pa.int64()),
-        ]
+INTEGER, NUMBER, TEXT = pa.int64(), pa.float64(), pa.string()
+Column = tuple[str, pa.DataType, str]
+"""name, type and meaning of a column"""
+RANK_COLUMN: Column = ("rank", INTEGER, "number of the rank")
+TIME_COLUMN: Column = ("time_s", NUMBER, "seconds since the start of the run")
+COMPUTED_AT: tuple[Column, ...] = (
+    ("rank", INTEGER, "number of the rank that computed the gradient"),
+    ("step", INTEGER, "its step"),
+)
+STALENESS_COLUMN: Column = (
+    "staleness", INTEGER, "of the method's own kind: number of updates or steps, see the summary"
+)  # fmt: skip
+VERSIONS: tuple[Column, ...] = (
+    ("version_read", INTEGER, "number of updates in the weights that the gradient was computed with"),
+    ("version_applied", INTEGER, "number of updates in the weights that it was applied to"),
+    STALENESS_COLUMN,
+)
+AGE_COLUMN: Column = ("age_s", NUMBER, "seconds from the start of the gradient to its application")
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """A table of a run: what its rows are, and its columns."""
+
+    rows: str
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as they are stored."""
+        return pa.schema([(name, kind) for name, kind, _ in self.columns])
+
+
+FORMS: Mapping[str, TableForm] = {
+    "spans": TableForm(
+        "one row for each activity of a rank",
+        (
+            RANK_COLUMN,
+            ("lane", TEXT, "main is the program of the rank; other lanes are activities that it started"),
+            ("activity", TEXT, "compute, load, update, communication, wait, copy, read, or of a fault"),
+            ("layer", TEXT, "name of the layer, if the activity is of one layer"),
+            ("step", INTEGER, "step of the rank"),
+            ("start_s", NUMBER, TIME_COLUMN[2]),
+            ("end_s", NUMBER, TIME_COLUMN[2]),
+            ("bytes", INTEGER, "bytes that the rank sent"),
+        ),
     ),
-    "updates": pa.schema(
-        [
-            ("time_s", pa.float64()),
-            ("rank", pa.int64()),
-            ("step", pa.int64()),
-            ("version_read", pa.int64()),
-            ("version_applied", pa.int64()),
-            ("staleness", pa.int64()),
-            ("samples", pa.int64()),
-            ("age_s", pa.float64()),
-        ]
+    "updates": TableForm(
+        "one row for each input of an update of the weights",
+        (TIME_COLUMN, *COMPUTED_AT, *VERSIONS, ("samples", INTEGER, "number of samples of the gradient"), AGE_COLUMN),
     ),
-    "evaluations": pa.schema(
-        [
-            ("time_s", pa.float64()),
-            ("samples", pa.int64()),
-            ("epoch", pa.float64()),
-            ("loss", pa.float64()),
-            ("accuracy", pa.float64()),
-        ]
+    "evaluations": TableForm(
+        "one row for each evaluation of the weights on held-out samples",
+        (
+            TIME_COLUMN,
+            ("samples", INTEGER, "number of samples learned until then"),
+            ("epoch", NUMBER, "the same in passes over the training set"),
+            ("loss", NUMBER, "mean loss, without unit"),
+            ("accuracy", NUMBER, "fraction of samples, 0 to 1"),
+        ),
     ),
-    "layers": pa.schema(
-        [
-            ("time_s", pa.float64()),
-            ("rank", pa.int64()),
-            ("step", pa.int64()),
-            ("layer", pa.string()),
-            ("version_read", pa.int64()),
-            ("version_applied", pa.int64()),
-            ("staleness", pa.int64()),
-            ("age_s", pa.float64()),
-        ]
+    "layers": TableForm(
+        "one row for each input of the update of a single layer",
+        (TIME_COLUMN, *COMPUTED_AT, ("layer", TEXT, "name of the layer"), *VERSIONS, AGE_COLUMN),
     ),
-    "drift": pa.schema(
-        [
-            ("time_s", pa.float64()),
-            ("rank", pa.int64()),
-            ("step", pa.int64()),
-            ("staleness", pa.int64()),
-            ("drift", pa.float64()),
-        ]
+    "drift": TableForm(
+        "distances of workers from their mean",
+        (
+            TIME_COLUMN,
+            ("rank", INTEGER, "number of the worker"),
+            ("step", INTEGER, "step of the worker"),
+            STALENESS_COLUMN,
+            ("drift", NUMBER, "Euclidean distance of its weights from the mean of all workers"),
+        ),
     ),
-    "probes": pa.schema(
-        [
-            ("time_s", pa.float64()),
-            ("version", pa.int64()),
-            ("staleness", pa.float64()),
-            ("loss_before", pa.float64()),
-            ("loss_after", pa.float64()),
-        ]
+    "probes": TableForm(
+        "the loss just before and just after an update",
+        (
+            TIME_COLUMN,
+            ("version", INTEGER, "number of updates before this one"),
+            ("staleness", NUMBER, "mean over the inputs of the update"),
+            ("loss_before", NUMBER, "mean loss, without unit"),
+            ("loss_after", NUMBER, "mean loss, without unit"),
+        ),
     ),
-    "heard": pa.schema([("rank", pa.int64()), ("source", pa.int64()), ("lane", pa.string())]),
-    "outcomes": pa.schema([("rank", pa.int64()), ("lane", pa.string()), ("outcome", pa.string())]),
-    "told": pa.schema([("rank", pa.int64()), ("now_s", pa.float64())]),
-    "steps": pa.schema([("rank", pa.int64()), ("step", pa.int64())]),
-    "transfers": pa.schema([("activity", pa.string()), ("waits_for", pa.int64())]),
-    "ranks": pa.schema(
-        [
-            ("rank", pa.int64()),
-            ("gradients", pa.int64()),
-            ("step_s", pa.float64()),
-            ("updates", pa.int64()),
-            ("staleness_sum", pa.int64()),
-            ("staleness_max", pa.int64()),
-            ("gap_sum", pa.int64()),
-            ("gap_max", pa.int64()),
-            *((f"{activity}_s", pa.float64()) for activity in ("compute", "load", "update", "communication", "wait")),
-        ]
+    "heard": TableForm(
+        "one row for each receive of a rank, in order",
+        (
+            ("rank", INTEGER, "number of the receiving rank"),
+            ("source", INTEGER, "number of the sender; -1: the receive timed out"),
+            ("lane", TEXT, "lane of the receiving program"),
+        ),
     ),
-    "links": pa.schema(
-        [
-            ("from", pa.string()),
-            ("to", pa.string()),
-            ("kind", pa.string()),
-            ("medium", pa.string()),
-            ("bytes", pa.int64()),
-            ("bandwidth", pa.float64()),
-            ("utilisation", pa.float64()),
-        ]
+    "outcomes": TableForm(
+        "answers that depended on an order, in order",
+        (RANK_COLUMN, ("lane", TEXT, "its lane"), ("outcome", TEXT, "the answer, as JSON")),
+    ),
+    "told": TableForm("the times that programs asked for, in order", (RANK_COLUMN, ("now_s", NUMBER, TIME_COLUMN[2]))),
+    "steps": TableForm("the number of steps of each rank", (RANK_COLUMN, ("step", INTEGER, "number of its steps"))),
+    "transfers": TableForm(
+        "one row for each row of spans that is a wait or communication, in the same order",
+        (
+            ("activity", TEXT, "collective, receive or send"),
+            ("waits_for", INTEGER, "number of the rank that is waited for; -1: none, or unknown"),
+        ),
+    ),
+    "ranks": TableForm(
+        "exact figures of each rank of a run whose records are sampled",
+        (
+            RANK_COLUMN,
+            ("gradients", INTEGER, "number of gradients"),
+            ("step_s", NUMBER, "mean seconds of its steps"),
+            ("updates", INTEGER, "number of updates that got its gradients"),
+            ("staleness_sum", INTEGER, "sum of their staleness"),
+            ("staleness_max", INTEGER, "largest staleness; -1: none"),
+            ("gap_sum", INTEGER, "sum of the steps by which the rank was ahead of the slowest"),
+            ("gap_max", INTEGER, "largest of them; -1: none"),
+            *((f"{activity}_s", NUMBER, "seconds") for activity in ACTIVITIES),
+        ),
+    ),
+    "links": TableForm(
+        "the busiest links of the cluster, at most 1,000, the busiest first",
+        (
+            ("from", TEXT, "vertex of the graph, or rank, at which the link begins"),
+            ("to", TEXT, "vertex or rank at which it ends"),
+            ("kind", TEXT, "name of its kind, such as eth-10g"),
+            ("medium", TEXT, "memory, nvlink, pcie or network"),
+            ("bytes", INTEGER, "bytes that it carried"),
+            ("bandwidth", NUMBER, "bytes per second without faults"),
+            ("utilisation", NUMBER, "bytes / (bandwidth x length of the run), 0 to 1"),
+        ),
     ),
 }
-"""columns and types of each table; a missing accuracy or age is NaN"""
+"""all tables, as they are stored, exported and documented; a missing accuracy or age is NaN"""
+SCHEMAS: Mapping[str, pa.Schema] = {name: form.schema for name, form in FORMS.items()}
 ORDERS = ("heard", "outcomes", "told", "steps")
 """tables that a replay of a measured run follows; see `orders`"""
 OPTIONAL = ("layers", "drift", "probes", *ORDERS, "transfers", "ranks", "links")

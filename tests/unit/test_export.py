@@ -22,7 +22,6 @@ from paceline.records.tables import SCHEMAS, Tables, assemble, frame
 from paceline.records.trace import Span, Trace
 from paceline.reports.export import tensorboard
 from paceline.reports.export.chrome import rank_names, sources, timeline_of
-from paceline.reports.export.csv_tables import MEANINGS, TABLES
 from paceline.reports.export.export_run import export_run
 from tests.made_up import run
 
@@ -108,13 +107,6 @@ def test_csv_holds_all_tables_and_says_what_the_columns_mean(tmp_path: Path) -> 
     assert float(figures["step_s.mean"]) == kept.summary["step_s"]["mean"]
     page = (folder / "README.md").read_text(encoding="utf-8")
     assert "| start_s | seconds since the start of the run |" in page
-
-
-def test_every_column_has_a_meaning() -> None:
-    assert {name: list(columns) for name, columns in MEANINGS.items()} == {
-        name: schema.names for name, schema in SCHEMAS.items()
-    }
-    assert TABLES.keys() == SCHEMAS.keys()
 
 
 def test_tensorboard_has_the_curves_of_a_stored_run(tmp_path: Path) -> None:
