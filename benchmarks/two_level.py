@@ -56,7 +56,7 @@ from paceline.records.machine import OtherLoad
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios.values.units import RATE
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.kernel.crash_timeline import CrashTimeline
+from paceline.simulator.kernel.timing import GradientsOnly
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.host_memory import PIECE_BYTES, HostMemory
@@ -105,7 +105,7 @@ class Bowl(OneByOne):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class Times(GradientsOnly):
     """The times of every rank: the pace of a real run, and the timing of a simulated one."""
 
     gradient_s: float
@@ -119,26 +119,11 @@ class Times:
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
         return start_s + work_s
 
-    completes = False
-    """whether cancelled gradients are completed; none is cancelled"""
-
-    def paused_s(self, samples: int, pause_s: float) -> float:
-        return 0.0
-
-    def started_factor(self, samples: int) -> float:
-        return 1.0
-
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return [1 / 3], [2 / 3]
 
-    def timeline(self, rank: Rank) -> CrashTimeline | None:
-        return None
-
     def work_s(self, rank: Rank, op: Charge) -> float:
         return self.update_s
-
-    def load_s(self, rank: Rank, samples: int) -> float:
-        return 0.0
 
     def rest_s(self, rank: Rank) -> float:
         return self.between_s

@@ -24,6 +24,7 @@ from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Trace
 from paceline.simulator.kernel.crash_timeline import CrashTimeline
+from paceline.simulator.kernel.timing import GradientsOnly
 from paceline.testing.contract.programs import Bowl, Vector, job_of
 
 __all__ = [
@@ -53,7 +54,7 @@ class Uneven(Bowl):
 
 
 @dataclass(frozen=True)
-class FixedTiming:
+class FixedTiming(GradientsOnly):
     """Times defined by a test: a number for every step, or a function of rank and step."""
 
     compute: float | Callable[[int, int], float] = 1.0
@@ -66,18 +67,8 @@ class FixedTiming:
     access: Callable[[int, int], float] = lambda _rank, _nbytes: 0.0
     """seconds that a rank needs to move so many bytes of a shared cell"""
 
-    @property
-    def completes(self) -> bool:
-        return False
-
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return self.compute(rank, step) if callable(self.compute) else self.compute
-
-    def paused_s(self, samples: int, pause_s: float) -> float:
-        return 0.0
-
-    def started_factor(self, samples: int) -> float:
-        return 1.0
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self.forward, self.backward

@@ -27,12 +27,11 @@ from scipy.optimize import brentq
 from paceline.algorithms import find
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method
-from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.core.values import Layer, Layout, Rank
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.kernel.crash_timeline import CrashTimeline
+from paceline.simulator.kernel.timing import GradientsOnly
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.cluster import on_a_star
@@ -158,37 +157,17 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class EqualLayers:
+class EqualLayers(GradientsOnly):
     """Gradients that take the same time in every step, divided equally among the layers; all else takes no time."""
 
     step_s: float
     layers: int
 
-    completes = False
-
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return self.step_s
 
-    def paused_s(self, samples: int, pause_s: float) -> float:
-        return 0.0
-
-    def started_factor(self, samples: int) -> float:
-        return 1.0
-
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return [FORWARD / self.layers] * self.layers, [(1 - FORWARD) / self.layers] * self.layers
-
-    def timeline(self, rank: Rank) -> CrashTimeline | None:
-        return None
-
-    def work_s(self, rank: Rank, op: Charge) -> float:
-        return 0.0
-
-    def load_s(self, rank: Rank, samples: int) -> float:
-        return 0.0
-
-    def rest_s(self, rank: Rank) -> float:
-        return 0.0
 
 
 def utilisation(setting: Setting) -> float:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.operations import Charge, Op
+from paceline.algorithms.core.operations import Op
 from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case, Times
 from paceline.checking.cases.observed import Finding, Observed
@@ -29,12 +29,8 @@ from paceline.records.figures import SECONDS
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.host_costs import NO_COSTS
 from paceline.simulator.interpreter.interpreter import Simulation
-from paceline.simulator.kernel.crash_timeline import CrashTimeline
+from paceline.simulator.kernel.timing import GradientsOnly
 from paceline.simulator.network.network import MeasuredNetwork
-
-if TYPE_CHECKING:
-    from paceline.simulator.interpreter.interpreter import Simulation
-
 
 MOVES_PER_STEP = 200
 """limit of moves for each step of each rank, before a program is said not to end; provenance: ours, layerwise methods
@@ -98,8 +94,6 @@ def performed(
     """
     outside_of(type(case.method))
     if case.times is not None:
-        from paceline.checking.cases.performing import simulated  # the simulator takes half a second to import
-
         return simulated(case, simulation or (lambda _: None))
     return in_any_order(case, Chosen(case.choices), kind)
 
@@ -215,35 +209,13 @@ def append(whole: Trace, part: Trace, moves: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseTiming:
+class CaseTiming(GradientsOnly):
     """The timing of a simulated case: gradients take the times of the case, and other work takes none."""
 
     times: Times
-    completes: bool = False
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return self.times.of(rank, step)
-
-    def paused_s(self, samples: int, pause_s: float) -> float:
-        return 0.0
-
-    def started_factor(self, samples: int) -> float:
-        return 1.0
-
-    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
-        return (1 / 6, 1 / 6), (1 / 3, 1 / 3)
-
-    def timeline(self, rank: Rank) -> CrashTimeline | None:
-        return None
-
-    def work_s(self, rank: Rank, op: Charge) -> float:
-        return 0.0
-
-    def load_s(self, rank: Rank, samples: int) -> float:
-        return 0.0
-
-    def rest_s(self, rank: Rank) -> float:
-        return 0.0
 
 
 class _BoundedSimulation(Simulation):

@@ -72,6 +72,44 @@ class Timing(Protocol):
         ...
 
 
+class GradientsOnly:
+    """A timing in which gradients alone take time; a subclass says how long, and may give other work a time.
+
+    >>> class Equal(GradientsOnly):
+    ...     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    ...         return 2.0
+    >>> Equal().compute_s(Rank(0), 0, 8), Equal().load_s(Rank(0), 8)
+    (2.0, 0.0)
+    """
+
+    __slots__ = ()
+    completes = False
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        raise NotImplementedError(f"{type(self).__name__}.compute_s: missing, expected the seconds of a gradient")
+
+    def paused_s(self, samples: int, pause_s: float) -> float:
+        return 0.0
+
+    def started_factor(self, samples: int) -> float:
+        return 1.0
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return (1 / 6, 1 / 6), (1 / 3, 1 / 3)
+
+    def timeline(self, rank: Rank) -> CrashTimeline | None:
+        return None
+
+    def work_s(self, rank: Rank, op: Charge) -> float:
+        return 0.0
+
+    def load_s(self, rank: Rank, samples: int) -> float:
+        return 0.0
+
+    def rest_s(self, rank: Rank) -> float:
+        return 0.0
+
+
 class ManyTimes(Protocol):
     """The seconds of the gradients of several ranks."""
 
