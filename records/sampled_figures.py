@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -21,9 +21,8 @@ from paceline.records.counters import Counters
 from paceline.records.faults import FaultFigures
 from paceline.records.figures import ACTIVITIES
 from paceline.records.keeping import LayerCount, RecordFigures
-from paceline.records.metrics import Histogram
-from paceline.records.staleness import CLOCK_GAP, NAMES, NotionFigures
-from paceline.records.summary import Reduced, Staleness, StepTime, rank_seconds
+from paceline.records.staleness import CLOCK_GAP, NAMES, Notion, NotionFigures, rank_figures, staleness_of
+from paceline.records.summary import Reduced, StepTime, rank_seconds
 from paceline.records.tables import Tables, frame
 from paceline.records.targets import Axes, Targets
 from paceline.records.trace import Trace
@@ -42,7 +41,7 @@ def reduce_counters(trace: Trace, tables: Tables, job: Job, targets: Targets) ->
     counters, keeping = trace.counters, trace.keeping
     assert counters is not None and keeping.ranks is not None, "records are sampled"
     kept = sorted(int(rank) for rank in keeping.ranks)
-    kinds = _kinds(counters, NAMES[job.method.staleness_kind])
+    notions = _notions(counters, NAMES[job.method.staleness_kind])
     fraction, error = _fractions(counters, tables.spans, kept, trace.wall_s)
     updates, evaluations = counters.updates, tables.evaluations
     times_s = evaluations["time_s"].tolist()
@@ -61,7 +60,7 @@ def reduce_counters(trace: Trace, tables: Tables, job: Job, targets: Targets) ->
         step_s=_step_times(counters, trace.wall_s),
         time_fraction=fraction,
         bytes_sent=counters.bytes_sent,
-        staleness=_staleness(kinds, job.method.staleness_kind.value),
+        staleness=staleness_of(job.method.staleness_kind, notions),
         faults=None if counters.slowed is None else _faults(counters),
         records=RecordFigures(
             kind=keeping.kind,
@@ -70,7 +69,7 @@ def reduce_counters(trace: Trace, tables: Tables, job: Job, targets: Targets) ->
             updates=updates.inputs,
             updates_kept=len(trace.updates),
             time_fraction_error=error,
-            histograms={name: _histogram(counts) for name, counts in kinds.items()},
+            histograms={name: notion.histogram for name, notion in notions.items()},
             layers=[
                 LayerCount(layer=layer, count=count.number, mean=count.total / count.number, max=count.most)
                 for layer, count in updates.layers.items()
@@ -107,44 +106,22 @@ def _seconds(counters: Counters, activity: str) -> np.ndarray[tuple[int], np.dty
     return seconds + view(counters.seconds["redo"]) if activity == "compute" else seconds
 
 
-def _kinds(counters: Counters, own: str) -> dict[str, RankedCounts]:
-    """Returns the counts of each kind of staleness that applies, the method's own first."""
+def _notions(counters: Counters, own: str) -> dict[str, Notion]:
+    """Returns each kind of staleness that applies, the method's own first."""
     gaps = counters.gradients.gaps.counts
-    return {own: counters.updates.staleness} | ({CLOCK_GAP: gaps} if counters.workers > 1 and gaps.histogram else {})
+    kinds = {own: counters.updates.staleness} | ({CLOCK_GAP: gaps} if counters.workers > 1 and gaps.histogram else {})
+    return {name: _notion(counts) for name, counts in kinds.items()}
 
 
-def _staleness(kinds: Mapping[str, RankedCounts], notion: str) -> Staleness:
-    own = next(iter(kinds.values()))
-    figures = {name: _figures(counts) for name, counts in kinds.items()}
-    first = next(iter(figures.values()))
-    return Staleness(
-        notion=notion,
-        mean=first["mean"],
-        mean_of_ranks=first["mean_of_ranks"],
-        max=first["max"],
-        histogram=_histogram(own),
-        by_rank=[[float(rank), mean] for rank, mean in _means(own)],
-        notions=figures,
-    )
-
-
-def _means(counts: RankedCounts) -> list[tuple[int, float]]:
-    each = enumerate(zip(counts.number, counts.total, strict=True))
-    return [(rank, total / number) for rank, (number, total) in each if number]
-
-
-def _figures(counts: RankedCounts) -> NotionFigures:
-    means = [mean for _, mean in _means(counts)]
-    number = sum(counts.number)
-    return NotionFigures(
+def _notion(counts: RankedCounts) -> Notion:
+    each = rank_figures(range(len(counts.number)), counts.number, counts.total, counts.most)
+    number, histogram = sum(counts.number), [[value, count] for value, count in sorted(counts.histogram.items())]
+    figures = NotionFigures(
         mean=sum(counts.total) / number if number else None,
         max=max(counts.histogram, default=None),
-        mean_of_ranks=math.fsum(means) / len(means) if means else None,
+        mean_of_ranks=math.fsum(row["mean"] for row in each) / len(each) if each else None,
     )
-
-
-def _histogram(counts: RankedCounts) -> Histogram:
-    return [[value, count] for value, count in sorted(counts.histogram.items())]
+    return Notion(figures, histogram, each, None)
 
 
 def _ends_s(counters: Counters, wall_s: float) -> Floats:

@@ -17,7 +17,7 @@ against the change of the loss.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -84,6 +84,20 @@ class WindowFigures(TypedDict):
     p95: float | None
     max: int | None
     histogram: Histogram
+
+
+class Staleness(TypedDict):
+    """Staleness of the inputs of updates; `notion` says which kind it is."""
+
+    notion: str
+    mean: float | None
+    mean_of_ranks: float | None
+    max: int | None
+    histogram: Histogram
+    by_rank: list[list[float]]
+    """``[[rank, mean], …]``"""
+    notions: dict[str, NotionFigures]
+    """every kind of staleness that applies to the method, by name, its own included"""
 
 
 def measured(tables: Tables, staleness_kind: StalenessKind, workers: int | None = None) -> dict[str, Series]:
@@ -293,15 +307,39 @@ def records_of(run: Run) -> RecordFigures | None:
     return run.summary.get("records")
 
 
+def staleness_of(staleness_kind: StalenessKind, notions: Mapping[str, Notion]) -> Staleness:
+    """Returns what a summary says of staleness.
+
+    Args:
+        staleness_kind: the method's own kind.
+        notions: every kind that applies, the method's own first.
+    """
+    own = next(iter(notions.values()))
+    return Staleness(
+        notion=staleness_kind.value,
+        mean=own.figures["mean"],
+        mean_of_ranks=own.figures["mean_of_ranks"],
+        max=own.figures["max"],
+        histogram=own.histogram,
+        by_rank=[[row["rank"], row["mean"]] for row in own.by_rank],
+        notions={name: notion.figures for name, notion in notions.items()},
+    )
+
+
+def notions_of_tables(tables: Tables, staleness_kind: StalenessKind, workers: int | None = None) -> dict[str, Notion]:
+    """Returns each kind of staleness of complete tables, by name; the arguments are those of `measured`."""
+    return {
+        name: Notion(figures(series), histogram(series["value"].tolist()), by_rank(series), series)
+        for name, series in measured(tables, staleness_kind, workers).items()
+    }
+
+
 def notions_of(run: Run) -> dict[str, Notion]:
     """Returns each kind of staleness that applies to a run's method, the method's own kind first."""
     staleness_kind = StalenessKind(run.summary["staleness"]["notion"])
     if (records := records_of(run)) is not None:
         return _counted(run, records, NAMES[staleness_kind])
-    return {
-        name: Notion(figures(series), histogram(series["value"].tolist()), by_rank(series), series)
-        for name, series in measured(run.tables, staleness_kind).items()
-    }
+    return notions_of_tables(run.tables, staleness_kind)
 
 
 def _counted(run: Run, records: RecordFigures, own: str) -> dict[str, Notion]:
@@ -326,7 +364,14 @@ def _counted(run: Run, records: RecordFigures, own: str) -> dict[str, Notion]:
 
 
 def _ranks(table: pd.DataFrame, columns: tuple[str, str, str, str]) -> list[RankFigures]:
-    rows = zip(*(table[column].tolist() for column in columns), strict=True)
+    return rank_figures(*(table[column].tolist() for column in columns))
+
+
+def rank_figures(
+    ranks: Iterable[int], counts: Iterable[int], totals: Iterable[int], largest: Iterable[int]
+) -> list[RankFigures]:
+    """Returns the figures of ranks from the number, the sum and the maximum of their values."""
+    rows = zip(ranks, counts, totals, largest, strict=True)
     return [
         RankFigures(rank=rank, count=count, mean=total / count, max=most) for rank, count, total, most in rows if count
     ]

@@ -26,10 +26,10 @@ from paceline.records.faults import FaultFigures, Slowed, fault_figures
 from paceline.records.figures import ACTIVITIES, IN_SUMMARY, nested
 from paceline.records.keeping import RecordFigures
 from paceline.records.links import LinkFigures
-from paceline.records.metrics import Histogram, finite, histogram
+from paceline.records.metrics import finite
 from paceline.records.pace import PaceFigures
 from paceline.records.prediction_interval import PredictionInterval
-from paceline.records.staleness import NAMES, NotionFigures, figures, measured, records_of, workers_of
+from paceline.records.staleness import Staleness, notions_of_tables, records_of, staleness_of, workers_of
 from paceline.records.tables import Tables
 from paceline.records.targets import NO_TARGETS, Axes, Crossing, Targets, axes_of, has_diverged, reading
 from paceline.records.trace import LostRank, LostUpdates, Reads
@@ -52,20 +52,6 @@ class StepTime(TypedDict):
     mean: float | None
     p50: float | None
     p95: float | None
-
-
-class Staleness(TypedDict):
-    """Staleness of the inputs of updates; `notion` says which kind it is."""
-
-    notion: str
-    mean: float | None
-    mean_of_ranks: float | None
-    max: int | None
-    histogram: Histogram
-    by_rank: list[list[float]]
-    """``[[rank, mean], …]``"""
-    notions: dict[str, NotionFigures]
-    """every kind of staleness that applies to the method, by name, its own included"""
 
 
 class ReadingFigures(TypedDict):
@@ -266,7 +252,7 @@ def reduce_tables(
         step_s=step_times(steps),
         time_fraction=shares(spans, wall_s=wall_s, workers=workers),
         bytes_sent=int(spans["bytes"].sum()),
-        staleness=staleness(tables, staleness_kind, workers),
+        staleness=staleness_of(staleness_kind, notions_of_tables(tables, staleness_kind, workers)),
         axes=axes_of(evaluations, counted),
         losses=evaluations["loss"].tolist(),
         accuracies=evaluations["accuracy"].tolist(),
@@ -393,28 +379,6 @@ def counting(updates: pd.DataFrame, staleness_kind: StalenessKind) -> pd.DataFra
     """
     columns = ["version_applied", "step"] if staleness_kind is StalenessKind.LOCAL_AGE else ["version_applied"]
     return updates.drop_duplicates(columns)
-
-
-def staleness(tables: Tables, staleness_kind: StalenessKind, workers: int) -> Staleness:
-    """Returns mean, mean of the ranks' means, maximum and distribution, and the means of other kinds of staleness.
-
-    Args:
-        tables: the tables of the run.
-        staleness_kind: the kind in the staleness column.
-        workers: number of workers.
-    """
-    notions = {name: figures(series) for name, series in measured(tables, staleness_kind, workers).items()}
-    column, own = tables.updates["staleness"], notions[NAMES[staleness_kind]]
-    by_rank = tables.updates.groupby("rank")["staleness"].mean()
-    return Staleness(
-        notion=staleness_kind.value,
-        mean=own["mean"],
-        mean_of_ranks=own["mean_of_ranks"],
-        max=own["max"],
-        histogram=histogram(column.tolist()),
-        by_rank=[[int(str(rank)), float(mean)] for rank, mean in by_rank.items()],
-        notions=notions,
-    )
 
 
 def shares(spans: pd.DataFrame, *, wall_s: float, workers: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from paceline.algorithms.core.checksums import read_sealed
 from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
 from paceline.records.store import RUN_JSON, WHOLE, naming, new_folder
-from paceline.reports.export.chrome import timeline_of, write_chrome
+from paceline.reports.export.chrome import write_chrome
 from paceline.reports.export.csv_tables import write_csv
 from paceline.reports.export.tensorboard import check_tensorboard, write_tensorboard
 
@@ -47,7 +47,7 @@ def export_run(run: Run, form: Format, out: Path | None = None) -> Path:
     _check(run, form, target)
     if form == "chrome":
         with _new_file(target) as building, building.open("w", encoding="utf-8") as file:
-            write_chrome(timeline_of(run), file)
+            write_chrome(run, file)
         return target
     with new_folder(target) as building:
         if form == "csv":

@@ -21,7 +21,7 @@ from paceline.records.store import read_run, save
 from paceline.records.tables import SCHEMAS, Tables, assemble, frame
 from paceline.records.trace import Span, Trace
 from paceline.reports.export import tensorboard
-from paceline.reports.export.chrome import rank_names, sources, timeline_of
+from paceline.reports.export.chrome import chrome_events, rank_names, sources
 from paceline.reports.export.export_run import export_run
 from tests.made_up import run
 
@@ -91,9 +91,10 @@ def test_an_exchange_before_the_gradient_is_not_its_source() -> None:
 
 
 def test_counters_of_loss_and_accuracy() -> None:
-    counters = {(one.name, one.rank): one.points for one in timeline_of(run("async-sgd")).counters}
-    assert counters["accuracy", None] == [(0, 0.1), (10**9, 0.5), (2 * 10**9, 0.9), (3 * 10**9, 1.0)]
-    assert [value for _, value in counters["staleness", None]] == [0, 0, 1, 1]
+    events = [event for event in chrome_events(run("async-sgd")) if event["ph"] == "C" and event["pid"] == 1]
+    accuracies = [(event["ts"], event["args"]["accuracy"]) for event in events if "accuracy" in event["args"]]
+    assert accuracies == [(0, 0.1), (10**6, 0.5), (2 * 10**6, 0.9), (3 * 10**6, 1.0)]
+    assert [event["args"]["staleness"] for event in events if "staleness" in event["args"]] == [0, 0, 1, 1]
 
 
 def test_csv_holds_all_tables_and_says_what_the_columns_mean(tmp_path: Path) -> None:
@@ -166,14 +167,13 @@ def test_a_simulated_run_has_an_arrow_to_every_application(tmp_path: Path) -> No
     from paceline.simulator.runs.run import simulate
 
     (found,) = simulate(load("quickstart", ["seed=1", "stop.epochs=1"], algorithms=["async-sgd"]))
-    timeline = timeline_of(read_run(Path(str(save(found, tmp_path).path))))
-    spans = found.tables.spans
-    origins = Counter(spans["activity"][one.source] for one in timeline.applications if one.source is not None)
-    assert origins == {"communication": len(found.tables.updates)}
-    for one in timeline.applications:
-        assert one.source is not None
-        assert spans["rank"][one.source] == one.details["rank"] and spans["step"][one.source] == one.details["step"]
-        assert spans["end_s"][one.source] * 1e9 <= one.time_ns + 1
+    events = chrome_events(read_run(Path(str(save(found, tmp_path).path))))
+    applied = [event for event in events if event["pid"] == 1 and event["ph"] == "X"]
+    spans, rows = found.tables.spans, [int(event["bind_id"], 16) for event in applied]
+    assert Counter(spans["activity"][row] for row in rows) == {"communication": len(found.tables.updates)}
+    for event, row in zip(applied, rows, strict=True):
+        assert spans["rank"][row] == event["args"]["rank"] and spans["step"][row] == event["args"]["step"]
+        assert spans["end_s"][row] * 1e6 <= event["ts"] + 0.001
 
 
 def test_the_format_perfetto_names_the_one_that_replaced_it(tmp_path: Path) -> None:
