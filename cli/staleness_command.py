@@ -78,12 +78,11 @@ def staleness(
     staleness = [report.RunStaleness.of(read(path)) for path in runs]
     if figure is not None:
         from paceline.reports import png
-        from paceline.reports.staleness import charts_of_runs
 
         if figure.suffix not in {".svg", ".png", ".pdf"}:
             raise InputError(f"--out: found {figure.name!r}, expected a name that ends in .png, .svg or .pdf")
         figure.parent.mkdir(parents=True, exist_ok=True)
-        png.save(charts_of_runs(staleness), figure, columns=2)
+        png.save(report.figure_charts([run.run for run in staleness]), figure, columns=2)
     output.give(report.answer_of_staleness(staleness, layer=layer, over_time=over_time, why=why))
     if figure is not None:
         output.note(f"figure: {figure}")

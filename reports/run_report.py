@@ -17,7 +17,7 @@ from paceline.records.figures import (
     TIME_FRACTIONS,
     WALL_TIME,
 )
-from paceline.records.staleness import CLOCK_GAP, COUNTS, notions_of
+from paceline.records.staleness import COUNTS
 from paceline.reports.blocks import Block, Chart, Claim, Column, ReportSection, Table, Timeline
 from paceline.reports.comparison.ranking import by_algorithm
 from paceline.reports.link_words import figures_of, link_sentences
@@ -28,12 +28,11 @@ from paceline.reports.run_charts import (
     groups,
     learning_chart,
     link_kinds_chart,
-    looks,
     rank_shares_chart,
     rate_charts,
     shares_chart,
 )
-from paceline.reports.staleness import OWN, Drawn, Kinds, staleness_charts
+from paceline.reports.staleness import OWN, kinds_of, staleness_charts
 from paceline.reports.timeline_data import label_of, timeline_of
 
 
@@ -109,16 +108,9 @@ def staleness_section(runs: Sequence[Run]) -> ReportSection | None:
         runs: all runs of the report.
     """
     shown = [run for of_both in groups(first_seeds(runs)).values() for run in of_both]
-    look = looks(shown)
-    kinds: dict[str, list[Drawn]] = {}
-    for run in shown:
-        for kind, notion in notions_of(run).items():
-            if notion.by_rank:
-                drawn = (look[run.algorithm, run.kind], notion, run.summary["wall_s"])
-                kinds.setdefault(kind, []).append(drawn)
-    if not kinds:
+    if not (kinds := kinds_of(shown)):
         return None
-    kinds = dict(sorted(kinds.items(), key=lambda entry: (entry[0] == CLOCK_GAP, -_largest_mean(entry[1]))))
+    every = {kind: drawn for kind, drawn in kinds.items() if kind != OWN}
     seed = f" Figures are those of seed {shown[0].seed}." if len(shown) < len(runs) else ""
     words = (
         "A gradient is stale if the weights have changed since the worker read them. Stale gradients may slow learning "
@@ -129,30 +121,16 @@ def staleness_section(runs: Sequence[Run]) -> ReportSection | None:
     ]  # fmt: skip
     rows = [
         (look["name"], kind, notion.figures["mean"] or 0.0, notion.figures["max"])
-        for kind, drawn in kinds.items()
+        for kind, drawn in every.items()
         for look, notion, _ in drawn
     ]
     blocks: list[Block] = [
         Claim(words),
-        *staleness_charts(_with_all(kinds)),
+        *staleness_charts(kinds),
         Table("Staleness by kind", columns, rows, keys=2),
-        Table("What each kind counts", [Column("kind"), Column("counts")], [(kind, COUNTS[kind]) for kind in kinds]),
+        Table("What each kind counts", [Column("kind"), Column("counts")], [(kind, COUNTS[kind]) for kind in every]),
     ]
     return ReportSection("staleness", "Staleness", blocks)
-
-
-def _with_all(kinds: Kinds) -> Kinds:
-    """Adds in front a choice of all methods, if their own kinds are several: one chart then shows every method."""
-    own = [drawn for kind, drawn in kinds.items() if kind != CLOCK_GAP]
-    if len(own) < 2:
-        return kinds
-    by_name = {run[0]["name"]: run for drawn in reversed(own) for run in drawn}
-    names = [run[0]["name"] for run in kinds.get(CLOCK_GAP, [])] or list(by_name)
-    return {OWN: [by_name[name] for name in names if name in by_name], **kinds}
-
-
-def _largest_mean(drawn: Sequence[Drawn]) -> float:
-    return max(notion.figures["mean"] or 0.0 for _, notion, _ in drawn)
 
 
 # --- time and links --------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ sampled, courses over time, ages, and gradients between evaluations are estimate
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from paceline.records.figures import (
 from paceline.records.keeping import says as records_in_words
 from paceline.records.metrics import finite
 from paceline.records.staleness import (
+    CLOCK_GAP,
     COUNTS,
     NAMES,
     WINDOWS,
@@ -46,6 +47,7 @@ from paceline.records.staleness import (
 )
 from paceline.records.summary import step_seconds
 from paceline.reports.blocks import Answer, Axis, Block, Chart, Claim, Column, Plot, Row, Series, Table
+from paceline.reports.run_charts import looks
 from paceline.reports.timeline_data import MOST_RANKS as MOST_DRAWN
 from paceline.reports.timeline_data import evenly
 from paceline.reports.words import kind_of, listed
@@ -257,7 +259,6 @@ def _between_table(staleness: RunStaleness) -> Table:
     return Table("between evaluations", columns, [[dict(row)[key] for key in keys] for row in between])
 
 
-MEAN_AND_LARGEST: tuple[Literal["mean", "max"], ...] = ("mean", "max")
 AGE = Column("gradient's age", MILLISECONDS, code="age_s")
 UP_TO = Column("up to", SECONDS, code="to_s")
 
@@ -390,45 +391,48 @@ def staleness_charts(kinds: Kinds) -> list[Chart]:
             height=340,
         ),
     ]
-    course = course_chart({kind: drawn for kind, drawn in kinds.items() if kind != OWN}, alt, _colours(kinds))
+    course = _course_chart(kinds, alt)
     return [*charts, course] if course is not None else charts
 
 
-def charts_of_runs(runs: Sequence[RunStaleness]) -> list[Chart]:
-    """Returns two charts for each run: the distribution of its method's own kind of staleness, and the course.
+def kinds_of(runs: Sequence[Run]) -> Kinds:
+    """Returns what charts show of some runs; of several kinds besides the clock gap, first each method's own.
 
     Args:
-        runs: the staleness of each run.
+        runs: the runs.
+    """
+    look, own = looks(runs), list[Drawn]()
+    kinds: dict[str, list[Drawn]] = {}
+    for run in runs:
+        for kind, notion in notions_of(run).items():
+            if notion.by_rank:
+                drawn = (look[run.algorithm, run.kind], notion, run.summary["wall_s"])
+                kinds.setdefault(kind, []).append(drawn)
+                own += [drawn] * (kind != CLOCK_GAP)
+    kinds = dict(sorted(kinds.items(), key=lambda entry: (entry[0] == CLOCK_GAP, -_largest_mean(entry[1]))))
+    return {OWN: own, **kinds} if len(kinds.keys() - {CLOCK_GAP}) > 1 else kinds
+
+
+def _largest_mean(drawn: Sequence[Drawn]) -> float:
+    return max(notion.figures["mean"] or 0.0 for _, notion, _ in drawn)
+
+
+def figure_charts(runs: Sequence[Run]) -> list[Chart]:
+    """Returns the charts of ``--out``, which are those of a report.
+
+    Args:
+        runs: the runs.
 
     Raises:
-        InputError: there are too many runs for a picture, or a run has no updates because it is a summary.
+        InputError: there are too many runs for a picture.
     """
     if len(runs) > MOST_RUNS:
         raise InputError(f"--out: found {len(runs)} runs, expected at most {MOST_RUNS} in one figure")
-    charts = []
-    for staleness in runs:
-        run = staleness.run
-        if (records := records_of(run)) is not None and records["kind"] == "summary":
-            name = run.path or run.algorithm
-            raise InputError(f"--out: {name} has only a summary, without updates; expected records: sampled or full")
-        look: Look = {"name": run.algorithm, "colour": run.algorithm, "style": "solid"}
-        kinds = {staleness.own: [(look, staleness.notions[staleness.own], run.summary["wall_s"])]}
-        axis = Axis(staleness.own)
-        distribution = Plot(axis, Axis("share of updates", PERCENT), _distribution(kinds[staleness.own][0]))
-        charts.append(Chart(f"{run.algorithm}, seed {run.seed}", "", "", {"": distribution}))
-        if (course := course_chart(kinds)) is not None:
-            charts.append(replace(course, title="Mean, and dotted the 95th percentile"))
-    return charts
+    return staleness_charts(kinds_of(runs))
 
 
-def course_chart(kinds: Kinds, alt: str = "", colours: Sequence[str] = ()) -> Chart | None:
-    """Returns the chart of staleness against time; None if no course is known.
-
-    Args:
-        kinds: the runs by kind of staleness.
-        alt: the means, in words.
-        colours: the colour keys of all charts beside it, in their order.
-    """
+def _course_chart(kinds: Kinds, alt: str) -> Chart | None:
+    """Returns the chart of staleness against time; None if no course is known."""
     known = {
         kind: series
         for kind, drawn in kinds.items()
@@ -441,7 +445,7 @@ def course_chart(kinds: Kinds, alt: str = "", colours: Sequence[str] = ()) -> Ch
         words="Thick lines are means in twenty windows of the run, thin dotted lines the 95th percentile. A rising "
         "line means that ranks drift apart.",
         alt=f"Line chart of staleness against time. Means over the run: {alt}.",
-        plots=_plots(known, Axis("time since the start", SECONDS), Axis("staleness", PLAIN), _course, colours),
+        plots=_plots(known, Axis("time since the start", SECONDS), Axis("staleness", PLAIN), _course, _colours(kinds)),
         choice="Kind of staleness",
         height=360,
     )
