@@ -192,19 +192,11 @@ class SlowMo(Rounds):
             )
         return problems
 
-    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
-        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
-
     @program
-    def worker(self, me: RankContext, state: Outer) -> Program[Outer]:
-        rule = self.rule(me.layout.layers)
-        while step := (yield from NextStep(state)):
-            state = yield from local_step(rule, state, step.samples)
-            if state.step % self.period == 0:
-                mean = yield from average_weights(state, me.workers, f"everyone {state.step}")
-                memory = yield from self.memory_after(rule, mean, me.workers)
-                state = yield from self.slow_step(replace(mean, optimizer_state=memory))
-        return state
+    def end_of_round(self, me: RankContext, state: Outer) -> Program[Outer]:
+        mean = yield from average_weights(state, me.workers, f"everyone {state.step}")
+        memory = yield from self.memory_after(self.rule(me.layout.layers), mean, me.workers)
+        return (yield from self.slow_step(replace(mean, optimizer_state=memory)))
 
     @program
     def memory_after(self, rule: Chain, state: Outer, group: Group) -> Program[OptimizerState]:

@@ -16,6 +16,7 @@ Rounds of local steps whose average change is in flight during the next round.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
@@ -25,7 +26,7 @@ from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee
 from paceline.algorithms.core.method import FADING, Optimizer, RankContext, Replica, SgdMethod, StalenessKind, changed
 from paceline.algorithms.core.operations import AllReduce, Charge, Handle, NextStep, RecordUpdate, Start, Wait
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, Range
-from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.steps import local_step
 from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE
 from paceline.algorithms.core.values import Rank, Vector, Weights
@@ -113,22 +114,59 @@ class Outer(Replica):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rounds(InnerOptimizer):
-    """Base of methods with rounds of equally many local steps: each worker keeps the inner optimizer's state."""
+class OuterRounds(SgdMethod):
+    """Base of methods with rounds of equally many local steps, each of which ends with a step of its own kind."""
 
     staleness_kind = StalenessKind.LOCAL_AGE
     state: ClassVar[type[Outer]] = Outer
     """the class of a worker's state; fields that it adds have defaults"""
 
-    period: int = 8
-    """H, inner steps in a round; provenance: ours, the source takes 500 of far more steps"""
+    @property
+    @abstractmethod
+    def period(self) -> int:
+        """H, the number of local steps in a round: a field of each method."""
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
 
     def longest_period(self, workers: int) -> int:
         return self.period
 
+    def initial_weight(self, updates: int) -> float | None:
+        return None  # an outer step changes what local steps have decayed
+
     def begin(self, me: RankContext, vector: Any) -> Outer:
         optimizer_state = self.rule(me.layout.layers).init(vector)
         return self.state(0, Weights(vector, 0), optimizer_state, start=vector, velocity=0 * vector)
+
+    @program
+    def worker(self, me: RankContext, state: Any) -> Program[Any]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from NextStep(state)):
+            state = yield from local_step(rule, state, step.samples)
+            if state.step % self.period == 0:
+                state = yield from self.end_of_round(me, state)
+        return state
+
+    def end_of_round(self, me: RankContext, state: Any) -> Routine[Any]:
+        """Ends a round; a method whose rounds end otherwise defines `worker` instead.
+
+        Args:
+            me: the worker.
+            state: its state after the last local step of the round.
+
+        Returns:
+            The state with which the next round starts.
+        """
+        raise NotImplementedError(f"{self.name} defines neither end_of_round nor worker")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds(InnerOptimizer, OuterRounds):
+    """Base of methods with rounds in which each worker keeps the inner optimizer's state."""
+
+    period: int = 8
+    """H, inner steps in a round; provenance: ours, the source takes 500 of far more steps"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,20 +226,8 @@ arXiv 2502.12996, Algorithm 3"
     """whether a worker's own share is replaced by that of the present round; provenance: Algorithms 3 and 2 of the
     source, which has better results with eager ones"""
 
-    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
-        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
-
     def longest_period(self, workers: int) -> int:
         return 2 * self.period
-
-    @program
-    def worker(self, me: RankContext, state: Overlapping) -> Program[Overlapping]:
-        rule = self.rule(me.layout.layers)
-        while step := (yield from NextStep(state)):
-            state = yield from local_step(rule, state, step.samples)
-            if state.step % self.period == 0:
-                state = yield from self.end_of_round(me, state)
-        return state
 
     @program
     def end_of_round(self, me: RankContext, state: Overlapping) -> Program[Overlapping]:
@@ -245,7 +271,7 @@ class Overlapped(Outer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Co2(SgdMethod):
+class Co2(OuterRounds):
     """Rounds of local steps; a round ends with an outer step by the average change of the round before.
 
     round t, H times:  x_i ← x_i − η g_i(x_i), from x_i = y_t
@@ -257,9 +283,9 @@ class Co2(SgdMethod):
     """
 
     name = "co2"
-    staleness_kind = StalenessKind.LOCAL_AGE
     source = "Sun et al. 2024, 'CO2: Efficient Distributed Training with Full Communication-Computation Overlap'"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET, Guarantee.BOUNDED_STALENESS})
+    state: ClassVar[type[Outer]] = Overlapped
 
     ranges: ClassVar[Mapping[str, Range]] = {
         "outer_learning_rate": POSITIVE,
@@ -281,38 +307,19 @@ class Co2(SgdMethod):
     """c, the limit of each number of the momentum; None: no limit; provenance: `co2_clip` of the authors' code is
     off"""
 
-    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
-        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
-
     def longest_period(self, workers: int) -> int:
         return 2 * self.period
 
     def linear_form(self) -> Self:
         return changed(super().linear_form(), clip=None, outer_momentum=min(self.outer_momentum, FADING))
 
-    def initial_weight(self, updates: int) -> float | None:
-        return None  # an outer step changes what local steps have decayed
-
     def gradient_weight(self, gradient: AppliedGradient) -> float:
         """Returns the local step's, times R / G / (1 − M)."""
         outer = self.outer_learning_rate / self.gap_penalty / (1 - self.outer_momentum)
         return outer * super().gradient_weight(gradient)
 
-    def begin(self, me: RankContext, vector: Any) -> Overlapped:
-        optimizer_state = self.rule(me.layout.layers).init(vector)
-        return Overlapped(0, Weights(vector, 0), optimizer_state, start=vector, velocity=0 * vector)
-
     @program
-    def worker(self, me: RankContext, state: Overlapped) -> Program[Overlapped]:
-        rule = self.rule(me.layout.layers)
-        while step := (yield from NextStep(state)):
-            state = yield from local_step(rule, state, step.samples)
-            if state.step % self.period == 0:
-                state = yield from self.outer_step(me, state)
-        return state
-
-    @program
-    def outer_step(self, me: RankContext, state: Overlapped) -> Program[Overlapped]:
+    def end_of_round(self, me: RankContext, state: Overlapped) -> Program[Overlapped]:
         """Ends a round: starts to average its change, and applies that of the round before."""
         yield from Charge("update", state.start.nbytes, traffic=COMBINE)
         moved = state.start - state.weights.vector

@@ -77,8 +77,8 @@ class MovesItsOwnWeights(EverySecondRound):
     name = "co2-moves-its-own-weights"
 
     @program
-    def outer_step(self, me: RankContext, state: Overlapped) -> Program[Overlapped]:
-        ended = yield from Co2.outer_step(self, me, state)
+    def end_of_round(self, me: RankContext, state: Overlapped) -> Program[Overlapped]:
+        ended = yield from Co2.end_of_round(self, me, state)
         vector = state.weights.vector + (ended.weights.vector - state.start)
         return replace(ended, weights=Weights(vector, ended.weights.version), start=vector)
 

@@ -79,15 +79,10 @@ class StepsByOwnChange(ShortSlowMo):
     name = "slowmo-own-change"
 
     @program
-    def worker(self, me: RankContext, state: Outer) -> Program[Outer]:
-        rule = self.rule(me.layout.layers)
-        while step := (yield from NextStep(state)):
-            state = yield from local_step(rule, state, step.samples)
-            if state.step % self.period == 0:
-                own = state.weights.vector.copy()
-                yield from average_weights(state, me.workers, f"everyone {state.step}")
-                state = yield from self.slow_step(replace(state, weights=Weights(own, state.weights.version)))
-        return state
+    def end_of_round(self, me: RankContext, state: Outer) -> Program[Outer]:
+        own = state.weights.vector.copy()
+        yield from average_weights(state, me.workers, f"everyone {state.step}")
+        return (yield from self.slow_step(replace(state, weights=Weights(own, state.weights.version))))
 
 
 BUGS = (
