@@ -203,7 +203,7 @@ class AnyOrder(Driver):
     def _give_up(self, task: LaneTask) -> None:
         """Closes a lane that has been cancelled."""
         task.lane.steps.close()
-        self._tasks.remove(task)
+        self._lanes[task.me.rank].remove(task)
 
     def _wait_for(self, task: LaneTask, op: WaitFor[Any]) -> tuple[tuple[int, Any], ...]:
         handles = self._handles[task.me.rank]

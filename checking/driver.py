@@ -38,6 +38,7 @@ from paceline.algorithms.core.operations import (
     Receive,
     Send,
     Start,
+    Unlock,
     Wait,
     WaitFor,
 )
@@ -173,7 +174,12 @@ class Driver(ABC):
         self.trace = self.recorder.trace
         self.log: list[LoggedMove] = []
         self._moves = 0
-        self._tasks: list[LaneTask] = []
+        self._lanes: dict[Rank, list[LaneTask]] = {rank: [] for rank in sorted(me.rank for me in job.team)}
+        """the running lanes of each rank, in the order of their starts"""
+        self._possible: dict[Rank, tuple[list[Move], list[Move]]] = {}
+        """of each rank, as long as nothing changes them: the lanes that can go, and the timeouts"""
+        self._deliveries: list[Move] | None = None
+        """of the messages in flight, as long as these are the same"""
         self._mail = Mailroom[Envelope](me.rank for me in job.team)
         self._meetings, self._cells = Meetings(), CellStore()
         self._unheard = UnheardFailures()
@@ -192,6 +198,16 @@ class Driver(ABC):
     @abstractmethod
     def _perform(self, task: LaneTask, op: Op[Any]) -> Any:
         """Performs the operation and returns its answer."""
+
+    @property
+    def _tasks(self) -> list[LaneTask]:
+        """All running lanes, by rank and age."""
+        return [task for lanes in self._lanes.values() for task in lanes]
+
+    def _touch(self, ranks: Iterable[Rank]) -> None:
+        """Notes that the possible moves of these ranks may have changed."""
+        for rank in ranks:
+            self._possible.pop(rank, None)
 
     def _hear(self, task: LaneTask, source: Rank | None) -> None:
         """Records the source of a received message; None for a timeout."""
@@ -257,8 +273,7 @@ class Driver(ABC):
         self._drive(LaneTask(me, "main", Lane(method.enter(me, state))))
 
     def _drive(self, task: LaneTask) -> None:
-        self._tasks.append(task)
-        self._tasks.sort(key=lambda other: other.me.rank)  # lanes of a rank stay in the order of their starts
+        self._lanes[task.me.rank].append(task)
         self._advance(task)
 
     def _advance(self, task: LaneTask, answer: Any = None, failure: BaseException | None = None) -> None:
@@ -283,7 +298,7 @@ class Driver(ABC):
         self._unheard.add(error)
 
     def _end(self, task: LaneTask, answer: Any = None, failure: Exception | None = None) -> None:
-        self._tasks.remove(task)
+        self._lanes[task.me.rank].remove(task)
         if task.promise is not None:
             task.promise.end(answer, failure)
         else:
@@ -296,33 +311,56 @@ class Driver(ABC):
             raise error.at(task.standing(self._steps[task.me.rank])) from None
         if room.full:
             answers = outcome(room)
+            self._touch(room.group)
             for other in self._tasks:
                 if other.room is room:
                     other.room, other.answer = None, answers[other.me.rank]
 
     def _ready(self) -> list[Move]:
-        """Lists the possible moves: lanes by rank and age, deliveries, and last timeouts, which `first` so avoids."""
-        lanes = [task.going for task in self._tasks if self._can_go(task)]
-        mail = [delivery(source, to) for source, to in self._mail.channels()]
-        late = [
-            Move(act="time out", rank=task.me.rank, lane=task.name, op=task.op)
-            for task in self._tasks
-            if self._can_time_out(task)
-        ]
-        return lanes + mail + late
+        """Lists the possible moves: lanes by rank and age, deliveries, and last timeouts, which `first` so avoids.
+
+        A move changes what its own rank can do, and in a few cases what others can (see `_touch`).
+        """
+        lanes, late = list[Move](), list[Move]()
+        for rank, tasks in self._lanes.items():
+            if (possible := self._possible.get(rank)) is None:
+                possible = self._possible[rank] = self._possible_moves(tasks)
+            lanes += possible[0]
+            late += possible[1]
+        if self._deliveries is None:
+            self._deliveries = [delivery(source, to) for source, to in self._mail.channels()]
+        return lanes + self._deliveries + late
+
+    def _possible_moves(self, tasks: list[LaneTask]) -> tuple[list[Move], list[Move]]:
+        """Returns the moves of the lanes of a rank: those that can go, and the timeouts."""
+        going, late = list[Move](), list[Move]()
+        for task in tasks:
+            if self._can_go(task):
+                going.append(task.going)
+            elif self._can_time_out(task):
+                late.append(Move(act="time out", rank=task.me.rank, lane=task.name, op=task.op))
+        return going, late
 
     def _can_time_out(self, task: LaneTask) -> bool:
-        return isinstance(task.op, Receive) and task.op.timeout_s is not None and not self._can_go(task)
+        """Whether the lane's operation, which cannot be answered now, has a timeout."""
+        return isinstance(task.op, Receive) and task.op.timeout_s is not None
 
     def _make(self, move: Move) -> None:
+        self._touch((move.rank,))
         if move.act == "deliver":
             assert move.source is not None, "a delivery has a source"
             self._mail.deliver(move.source, move.rank)
+            self._deliveries = None
             self._note(LoggedMove(move, self._steps[move.rank]))
             return
-        task = next(t for t in self._tasks if (t.me.rank, t.name) == (move.rank, move.lane))
+        task = next(task for task in self._lanes[move.rank] if task.name == move.lane)
         op, answer, failure = task.op, None, None
         assert op is not None, "a lane that has not ended asks for something"
+        if isinstance(op, Send):
+            self._deliveries = None
+            self._touch((op.to,) if self.deliver_at_once else ())
+        elif isinstance(op, Lock | Unlock):
+            self._touch(task.me.node)
         try:
             if move.act == "time out":
                 self._hear(task, None)

@@ -73,7 +73,7 @@ class WithDeaths(AnyOrder):
         return super()._ready()
 
     def _die(self, rank: Rank) -> None:
-        tasks = [task for task in self._tasks if task.me.rank == rank]
+        tasks = list(self._lanes[rank])
         if not any(task.promise is None for task in tasks):
             return
         self._dead.add(rank)
@@ -81,10 +81,13 @@ class WithDeaths(AnyOrder):
         self._abandon(tasks)
         for task in tasks:
             task.lane.steps.close()
-            self._tasks.remove(task)
+        self._lanes[rank].clear()
+        self._touch(self._lanes)
 
     def _failed_peer(self, task: LaneTask) -> Rank | None:
         """Returns the dead rank because of which the lane's operation fails; None if it does not fail now."""
+        if not self._dead:
+            return None
         op = task.op
         if isinstance(op, COLLECTIVES):
             missing = [] if task.room is None else task.room.missing

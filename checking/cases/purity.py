@@ -24,12 +24,13 @@ import random
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
+from operator import is_
 from pathlib import Path
-from types import FrameType, FunctionType, ModuleType
+from types import CellType, FrameType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -133,7 +134,7 @@ def own_line(frame: FrameType | None) -> str | None:
 
 def _states() -> dict[str, bytes]:
     """Returns the states of the global generators."""
-    states = {"random": repr(random.getstate()).encode(), "numpy.random": repr(np.random.get_state()).encode()}  # noqa: NPY002
+    states = {"random": repr(random.getstate()).encode(), "numpy.random": pickle.dumps(np.random.get_state())}  # noqa: NPY002
     if "torch" in sys.modules:
         states["torch"] = sys.modules["torch"].get_rng_state().numpy().tobytes()
     return states
@@ -148,8 +149,11 @@ ITSELF = "the method's "
 """begins the words for what a method keeps in itself"""
 Key = tuple[int, str]
 """an owner of names, by its index, and a name in it"""
-Notes = dict[Key, tuple[Any, Any]]
-"""values by their places: each object, and its content"""
+Note = tuple[Any, Any]
+"""an object, and its content"""
+Notes = dict[Key, Note]
+Stateful = list[tuple[Key, Any, Note | None]]
+"""objects by their places, each with its note if its content cannot change"""
 
 
 @dataclass(frozen=True)
@@ -158,15 +162,25 @@ class Owner:
 
     Args:
         words: what it is, for a message.
-        names: yields its names and values.
-        put: sets a name.
+        names: returns its names and values.
+        put: sets a name; None: only what is in its objects can be restored.
         drop: removes a name.
     """
 
     words: str
-    names: Callable[[], Iterable[tuple[str, Any]]]
-    put: Callable[[str, Any], None]
-    drop: Callable[[str], None]
+    names: Callable[[], Mapping[str, Any]]
+    put: Callable[[str, Any], None] | None = None
+    drop: Callable[[str], None] | None = None
+
+    def stateful(self, index: int) -> Stateful:
+        """Returns the values that may hold state, with their contents if these cannot change."""
+        return [
+            ((index, name), value, (value, _content(value)) if _is_unchanging(value) else None)
+            for name, value in self.names().items()
+            if not name.startswith("__")
+            and _holds_state(type(value))
+            and not (self.put is None and isinstance(value, PLAIN))
+        ]
 
 
 class Outside:
@@ -174,6 +188,8 @@ class Outside:
 
     def __init__(self, owners: Sequence[Owner]) -> None:
         self._owners = owners
+        self._seen: list[tuple[list[str], list[Any], Stateful]] = [([], [], []) for _ in owners]
+        """of each owner its names and values at the last look, and those of them that may hold state"""
         self._first = self.noted()
 
     def beside(self, method: Method) -> Outside:
@@ -184,12 +200,17 @@ class Outside:
 
     def noted(self) -> Notes:
         """Returns the present values and their contents, by their places."""
-        return {
-            (index, name): (value, _content(value))
-            for index, owner in enumerate(self._owners)
-            for name, value in owner.names()
-            if _holds_state(type(value))
-        }
+        notes: Notes = {}
+        for index, owner in enumerate(self._owners):
+            held, (names, values, stateful) = owner.names(), self._seen[index]
+            if not held and not names:
+                continue
+            if len(held) != len(names) or not all(map(is_, held.values(), values)) or list(held) != names:
+                stateful = owner.stateful(index)
+                self._seen[index] = list(held), list(held.values()), stateful
+            for key, value, known in stateful:
+                notes[key] = (value, _content(value)) if known is None else known
+        return notes
 
     def changed(self, now: Notes | None = None) -> list[str]:
         """Returns the words for the places whose values differ from the first ones.
@@ -216,12 +237,14 @@ class Outside:
             index, name = key
             held, present = now.get(key, (None, None))
             if key not in now or held is not value:
-                self._owners[index].put(name, value)
+                if (put := self._owners[index].put) is not None:
+                    put(name, value)
                 present = _content(value)
             if present != content:
                 _fill(value, content)
         for index, name in now.keys() - values.keys():
-            self._owners[index].drop(name)
+            if (drop := self._owners[index].drop) is not None:
+                drop(name)
 
 
 _HOLDS: dict[type, bool] = {}
@@ -255,21 +278,54 @@ class _Copied:
             return _Copied(repr(value), None)
 
 
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """The content of a container whose parts cannot change: a copy of it."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Parts):
+            return False
+        own, parts = _parts(self.value), _parts(other.value)
+        if len(own) == len(parts) and all(map(is_, own, parts)):
+            return True
+        return _picture(self.value) == _picture(other.value)
+
+
 def _content(value: Any) -> Any:
     """Returns what is in an object, to be compared and restored; the object itself if it cannot change."""
     if type(value) in UNCHANGING:
         return value
+    if type(value) in CONTAINERS and all(map(_is_unchanging, _parts(value))):
+        return _Parts(copy.copy(value))
+    return _picture(value)
+
+
+def _picture(value: Any) -> bytes | _Copied:
     try:
         return pickle.dumps(value)
     except Exception:  # of any kind
         return _Copied.of(value)
 
 
+def _is_unchanging(value: Any) -> bool:
+    """Whether neither an object nor anything in it can change."""
+    if type(value) in (tuple, frozenset):
+        return all(map(_is_unchanging, value))
+    return type(value) in UNCHANGING or isinstance(value, float | Enum | FunctionType | type)
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    """Returns what is in a container."""
+    return (*value, *value.values()) if isinstance(value, dict) else tuple(value)
+
+
 def _fill(value: Any, content: Any) -> None:
     """Gives an object the content that was noted; an immutable one, or one that cannot be copied, stays."""
     if isinstance(value, PLAIN):
         return
-    fresh = copy.deepcopy(content.value) if isinstance(content, _Copied) else pickle.loads(content)
+    fresh = copy.deepcopy(content.value) if isinstance(content, _Copied | _Parts) else pickle.loads(content)
     if fresh is None:
         return
     if isinstance(value, dict | set):
@@ -294,12 +350,12 @@ def _owners(kind: type[Method]) -> Iterator[Owner]:
     classes = [*kind.__mro__, *(value for module in own.values() for value in vars(module).values())]
     functions: dict[int, FunctionType] = {}
     for owner in dict.fromkeys(value for value in classes if isinstance(value, type) and value.__module__ in own):
-        yield Owner(f"{owner.__name__}.", partial(_own_names, owner), partial(setattr, owner), partial(delattr, owner))
+        yield Owner(f"{owner.__name__}.", partial(vars, owner), partial(setattr, owner), partial(delattr, owner))
         functions |= {
             id(function): function for function in map(_function, vars(owner).values()) if function is not None
         }
     for name, module in own.items():
-        yield Owner(f"{name}.", partial(_own_names, module), partial(setattr, module), partial(delattr, module))
+        yield Owner(f"{name}.", partial(vars, module), partial(setattr, module), partial(delattr, module))
         functions |= {
             id(function): function
             for function in map(_function, vars(module).values())
@@ -307,20 +363,14 @@ def _owners(kind: type[Method]) -> Iterator[Owner]:
         }
     for function in functions.values():
         yield _of_object(f"{function.__qualname__}.", function)
-        if function.__closure__ or not all(isinstance(default, PLAIN) for default in _defaults(function).values()):
-            yield Owner(f"a default of {function.__qualname__}: ", partial(_kept_by, function), _nothing, _nothing)
-
-
-def _own_names(owner: Any) -> list[tuple[str, Any]]:
-    return [pair for pair in vars(owner).items() if not pair[0].startswith("__")]
+        defaults, cells = _defaults(function), function.__closure__ or ()
+        if cells or not all(isinstance(default, PLAIN) for default in defaults.values()):
+            closure = dict(zip(function.__code__.co_freevars, cells, strict=True))
+            yield Owner(f"a default of {function.__qualname__}: ", partial(_kept, defaults, closure))
 
 
 def _of_object(words: str, owner: Any) -> Owner:
-    return Owner(words, partial(_own_names, owner), vars(owner).__setitem__, lambda name: vars(owner).pop(name, None))
-
-
-def _nothing(*_: Any) -> None:
-    """A default argument or a cell keeps its object; only the content is restored."""
+    return Owner(words, partial(vars, owner), vars(owner).__setitem__, lambda name: vars(owner).pop(name, None))
 
 
 def _function(value: Any) -> FunctionType | None:
@@ -339,15 +389,16 @@ def _defaults(function: FunctionType) -> dict[str, Any]:
     )
 
 
-def _kept_by(function: FunctionType) -> list[tuple[str, Any]]:
-    """Returns the defaults of arguments and the closure of a function, without what cannot change."""
-    values = _defaults(function)
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            values[name] = cell.cell_contents
-        except ValueError:  # an empty cell
-            continue
-    return [(name, value) for name, value in values.items() if not isinstance(value, PLAIN)]
+def _kept(defaults: dict[str, Any], closure: dict[str, CellType]) -> dict[str, Any]:
+    """Returns the defaults of a function's arguments, and the objects in its closure."""
+    return defaults | {name: _in_cell(cell) for name, cell in closure.items()} if closure else defaults
+
+
+def _in_cell(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
 
 
 _OUTSIDE: dict[type[Method], Outside] = {}

@@ -397,7 +397,7 @@ class RunWithEvents(AnyOrder):
     def _advance(self, task: LaneTask, answer: Any = None, failure: BaseException | None = None) -> None:
         self._asked[task] = self._now
         super()._advance(task, answer, failure)
-        if task.op is None or task not in self._tasks:
+        if task.op is None or task not in self._lanes[task.me.rank]:
             return
         request = Request(self._ids[task], task.op, self._now, self._marks(task))
         if isinstance(task.op, Wait | WaitFor):
@@ -420,7 +420,7 @@ class RunWithEvents(AnyOrder):
             super()._make(move)
             return
         assert self._chosen is not None, "moves are chosen by `perform`"
-        task = next(task for task in self._tasks if self._ids[task] == self._chosen.lane)
+        task = next(task for task in self._lanes[move.rank] if self._ids[task] == self._chosen.lane)
         op, request = task.op, self._open[task]
         event = LaneEvent(self._chosen, request, self._present(task), mask_of([request.asked]) | self._met.pop(task, 0))
         event.grant = self._takes_step(task)
