@@ -6,9 +6,9 @@ jitter are not in it; neither is chance, which several seeds show.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from paceline.records.figures import Figure, at
 
@@ -88,14 +88,12 @@ def prediction_interval(summary: Mapping[str, Any], factors: StepFactors) -> Pre
             return Bounds(low=value / factors.high, high=value / factors.low)
         return Bounds(low=factors.low * value, high=factors.high * value)
 
-    return PredictionInterval(
-        share=factors.share,
-        similar=list(factors.similar),
-        step_s=of("step_s"),
-        samples_per_s=of("samples_per_s"),
-        time_to_accuracy_s=of("time_to_accuracy_s"),
-        time_to_loss_s=of("time_to_loss_s"),
-    )
+    return _intervals(factors.share, factors.similar, of)
+
+
+def _intervals(share: float, similar: Iterable[str], of: Callable[[Name], Bounds | None]) -> PredictionInterval:
+    intervals = {"share": share, "similar": list(similar), **{name: of(name) for name in FIGURES}}
+    return cast(PredictionInterval, intervals)
 
 
 def bounds_of(summary: Mapping[str, Any], figure: Figure) -> Bounds | None:
@@ -126,11 +124,4 @@ def mean_interval(several: Sequence[PredictionInterval]) -> PredictionInterval:
             high=sum(bounds["high"] for bounds in ends) / len(ends),
         )
 
-    return PredictionInterval(
-        share=several[0]["share"],
-        similar=several[0]["similar"],
-        step_s=of("step_s"),
-        samples_per_s=of("samples_per_s"),
-        time_to_accuracy_s=of("time_to_accuracy_s"),
-        time_to_loss_s=of("time_to_loss_s"),
-    )
+    return _intervals(several[0]["share"], several[0]["similar"], of)

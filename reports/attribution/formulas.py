@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -170,8 +171,21 @@ def or_simulated(words: str, alone_s: float, mean_s: float) -> str:
     return f"simulated with contention: {seconds(mean_s)} on average; alone {words}"
 
 
-Form = tuple[str, str, Callable[[int, float, float, float, float], float]]
-"""a formula in words, its term with γ, and its value for p, n, α, β and γ"""
+Form = tuple[str, str, Callable[..., float]]
+"""a formula in words, its term with γ (empty: nothing is added), and its value for p, n, α, β and with such a term γ"""
+FORMS: Mapping[tuple[str, str], Form] = {
+    ("AllReduce", "ring"): ("2 ({p} − 1) · α + 2 {share} / B", "{share}", closed_forms.ring_all_reduce_s),
+    ("AllReduce", "binomial-tree"): ("2 · {lg} · (α + n / B)", "{lg} · n", closed_forms.tree_all_reduce_s),
+    ("AllReduce", "recursive-doubling"): ("{lg} · (α + n / B)", "{lg} · n", closed_forms.recursive_doubling_s),
+    ("AllReduce", "halving-doubling"): ("{twice} · α + 2 {share} / B", "{share}", closed_forms.halving_doubling_s),
+    ("Reduce", "binomial-tree"): ("{lg} · (α + n / B)", "{lg} · n", closed_forms.binomial_tree_s),
+    ("Broadcast", "binomial-tree"): ("{lg} · (α + n / B)", "", closed_forms.binomial_tree_s),
+    ("Broadcast", "scatter-gather"): ("{all} · α + 2 {share} / B", "", closed_forms.scatter_all_gather_broadcast_s),
+    ("AllGather", "ring"): ("({p} − 1) · α + {share} / B", "", closed_forms.ring_all_gather_s),
+    ("AllGather", "recursive-doubling"): ("{lg} · α + {share} / B", "", closed_forms.doubling_all_gather_s),
+    ("Barrier", "dissemination"): ("{lg} · α", "", lambda p, _n, alpha_s, _beta: closed_forms.barrier_s(p, alpha_s)),
+}
+"""the closed forms of collectives by their algorithm; `lg` is ⌈lg p⌉, `twice` is 2 ⌈lg p⌉, `all` is ⌈lg p⌉ + p − 1"""
 
 
 def _memory_form(kind: str, p: int, nbytes: float) -> Form:
@@ -179,55 +193,18 @@ def _memory_form(kind: str, p: int, nbytes: float) -> Form:
     shares, pieces = shares_sum(p, nbytes), max(1.0, (nbytes / p if kind == "AllGather" else nbytes) / PIECE_BYTES)
     passes = closed_forms.shared_memory_passes(kind, p, pieces, shares=shares)
     turns = closed_forms.shared_memory_s(kind, p, 0.0, 1.0, 0.0, pieces, shares=shares)
-
-    def value(p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, _: float) -> float:
-        return closed_forms.shared_memory_s(kind, p, nbytes, alpha_s, beta_s_per_byte, pieces, shares=shares)
-
+    value = partial(closed_forms.shared_memory_s, kind, pieces=pieces, shares=shares)
     return f"{turns:g} · α" + f" + {passes:.4g} · n / B" * (passes > 0), "", value
 
 
-def _forms(kind: str, algorithm: str, p: int) -> Form | None:
-    """Returns the closed form of a collective; None without one."""
+def _form(kind: str, algorithm: str, p: int) -> Form | None:
+    """Returns the closed form of a collective with the number of its members put in; None without one."""
+    if (kind, algorithm) not in FORMS or ("doubling" in algorithm and p & (p - 1)):
+        return None
+    text, summed, value = FORMS[kind, algorithm]
     lg = (p - 1).bit_length()
-    share = f"({p} − 1)/{p} · n"
-    forms: dict[tuple[str, str], Form] = {
-        ("AllReduce", "ring"): (f"2 ({p} − 1) · α + 2 {share} / B", share, closed_forms.ring_all_reduce_s),
-        ("AllReduce", "binomial-tree"): (f"2 · {lg} · (α + n / B)", f"{lg} · n", closed_forms.tree_all_reduce_s),
-        ("Reduce", "binomial-tree"): (f"{lg} · (α + n / B)", f"{lg} · n", closed_forms.binomial_tree_s),
-        ("Broadcast", "binomial-tree"): (
-            f"{lg} · (α + n / B)",
-            "",
-            lambda p, n, a, b, _: closed_forms.binomial_tree_s(p, n, a, b),
-        ),
-        ("Broadcast", "scatter-gather"): (
-            f"{lg + p - 1} · α + 2 {share} / B",
-            "",
-            lambda p, n, a, b, _: closed_forms.scatter_all_gather_broadcast_s(p, n, a, b),
-        ),
-        ("AllGather", "ring"): (
-            f"({p} − 1) · α + {share} / B",
-            "",
-            lambda p, n, a, b, _: closed_forms.ring_all_gather_s(p, n, a, b),
-        ),
-        ("Barrier", "dissemination"): (f"{lg} · α", "", lambda p, _n, a, _b, _g: closed_forms.barrier_s(p, a)),
-    }
-    if p & (p - 1) == 0:
-        forms["AllReduce", "recursive-doubling"] = (
-            f"{lg} · (α + n / B)",
-            f"{lg} · n",
-            closed_forms.recursive_doubling_s,
-        )
-        forms["AllReduce", "halving-doubling"] = (
-            f"{2 * lg} · α + 2 {share} / B",
-            share,
-            closed_forms.halving_doubling_s,
-        )
-        forms["AllGather", "recursive-doubling"] = (
-            f"{lg} · α + {share} / B",
-            "",
-            lambda p, n, a, b, _: closed_forms.doubling_all_gather_s(p, n, a, b),
-        )
-    return forms.get((kind, algorithm))
+    numbers = {"p": p, "lg": lg, "twice": 2 * lg, "all": lg + p - 1, "share": f"({p} − 1)/{p} · n"}
+    return text.format(**numbers), summed.format(**numbers), value
 
 
 def collective_words(
@@ -258,14 +235,15 @@ def collective_words(
         every = [routes.between(source, to, first.nbytes / p, plan) for source, to in pairs]
         route = max(every, key=lambda one_route: one_route.message_s(first.nbytes / p))
         provenance = route.provenance if choice.protocol is None else f"{route.provenance}; protocols of the library"
-        form = _forms(first.kind, choice.algorithm, p)
+        form = _form(first.kind, choice.algorithm, p)
     alone = float(max(alone_s(plan, run.network.fabric)))
     same = abs(alone - mean_s) <= SAME * mean_s
     simulated = seconds(mean_s) if same else f"{seconds(mean_s)} simulated with contention, {seconds(alone)} alone"
     if form is None:
         return name, f"{label}: {simulated}, simulated message by message; no closed form", provenance
     text, summed, value = form
-    closed = value(p, first.nbytes, route.latency_s, 1 / route.bytes_per_s, plan.reduce_s_per_byte) + plan.base_s
+    adding = [plan.reduce_s_per_byte] if summed else []
+    closed = value(p, first.nbytes, route.latency_s, 1 / route.bytes_per_s, *adding) + plan.base_s
     put_in = text.replace("n / B", f"{size(first.nbytes)} / {size(route.bytes_per_s)}/s")
     put_in = put_in.replace("α", seconds(route.latency_s))
     if plan.reduce_s_per_byte and summed:
