@@ -12,15 +12,12 @@ and of gradients and weights where the library moves them through the host). The
 from __future__ import annotations
 
 import argparse
-import json
 import math
-from collections.abc import Callable, Sequence
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from common.harness import Answer, run_command, say, table
 from paceline import load
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
@@ -89,62 +86,53 @@ def step_s(plan: Plan, costs: Costs) -> float:
     if not costs.reductions:
         network.fabric.reduce_cost = no_reduction  # type: ignore[method-assign]
     timing = PlanTiming(plan) if costs.charges else FreeCharges(plan)
-    handling = receiving_of(plan, network) if costs.receiving else NO_HANDLING
-    nodes, supply, never = NodeMemory(network), supply_of(plan), Schedule(every=math.inf)
-    memory = nodes if costs.memory else None
-    processors = processors_of(plan) if costs.interference else None
+    nodes = NodeMemory(network)
     hosts = HostCosts(
-        supply=supply,
-        handling=handling,
-        cells=memory,
+        supply=supply_of(plan),
+        handling=receiving_of(plan, network) if costs.receiving else NO_HANDLING,
+        cells=nodes if costs.memory else None,
         staging=nodes if costs.staging else None,
-        processors=processors,
+        processors=processors_of(plan) if costs.interference else None,
     )
-    trace = simulate_job(plan.job, timing, network, never, hosts=hosts)
+    trace = simulate_job(plan.job, timing, network, Schedule(every=math.inf), hosts=hosts)
     spans = assemble(trace, num_samples=plan.job.learner.num_samples).spans
     mean = step_times(steps_of(spans, plan.cluster.workers, trace.wall_s))["mean"]
     assert mean is not None
     return mean
 
 
-def rows(name: str, algorithms: Sequence[str], library: str, report: Callable[[str], object]) -> list[dict[str, Any]]:
-    """Returns a row for each algorithm of a scenario: the step time in each case."""
-    found, given = [], ["workload.learning=none", f"cluster.network.library={library}"]
-    for algorithm in algorithms:
-        report(f"{name}, {algorithm}")
-        scenario = load(name, given, algorithms=[algorithm])
-        workers = scenario.plans()[0].cluster.workers
-        samples = STEPS * workers * scenario.workload.batch_per_worker
-        (plan,) = load(name, [*given, f"stop={{samples: {samples}}}"], algorithms=[algorithm]).plans()
-        found.append(
-            {"scenario": name, "algorithm": algorithm}
-            | {"step_s": {case: step_s(plan, costs) for case, costs in CASES.items()}}
-        )
-    return found
+def steps_of_cases(name: str, algorithm: str, library: str) -> dict[str, float]:
+    """Returns the step time of an algorithm of a scenario in each case, in seconds."""
+    say(f"{name}, {algorithm}")
+    changes = ["workload.learning=none", f"cluster.network.library={library}"]
+    scenario = load(name, changes, algorithms=[algorithm])
+    workers = scenario.plans()[0].cluster.workers
+    samples = STEPS * workers * scenario.workload.batch_per_worker
+    (plan,) = load(name, [*changes, f"stop={{samples: {samples}}}"], algorithms=[algorithm]).plans()
+    return {case: step_s(plan, costs) for case, costs in CASES.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def body(options: argparse.Namespace) -> Answer:
+    rows = [
+        {"scenario": name, "algorithm": algorithm, "step_s": steps_of_cases(name, algorithm, options.library)}
+        for name in options.scenarios.split(",")
+        for algorithm in (options.algorithms.split(",") if options.algorithms else SCENARIOS.get(name, ("sync-sgd",)))
+    ]
+    changes = [
+        {**row, **{case: seconds / row["step_s"]["all costs"] - 1 for case, seconds in row["step_s"].items()}}
+        | {"whole_s": row["step_s"]["all costs"]}
+        for row in rows
+    ]
+    cells = {"scenario": "scenario", "algorithm": "algorithm", "step, ms": "whole_s*1e3:.4g"}
+    cells |= {case: f"{case}:+.1%" for case in list(CASES)[1:]}
+    return Answer({"rows": rows}, [table("Step time with one cost left out", changes, cells)])
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scenarios", default=",".join(SCENARIOS), help="names of shipped scenarios")
     parser.add_argument("--algorithms", help="instead of those that show the costs best")
     parser.add_argument("--library", default="plain", help="the library of all scenarios: plain, nccl, mpi or gloo")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
-    options = parser.parse_args()
-    console = Console(stderr=True)
-    found = []
-    for name in options.scenarios.split(","):
-        algorithms = options.algorithms.split(",") if options.algorithms else SCENARIOS.get(name, ("sync-sgd",))
-        found += rows(name, algorithms, options.library, console.print)
-    if options.json:
-        print(json.dumps({"rows": found}))
-        return
-    table = Table("scenario", "algorithm", "step, ms", *list(CASES)[1:])
-    for row in found:
-        whole, *others = row["step_s"].values()
-        changes = (f"{100 * (other / whole - 1):+.1f} %" for other in others)
-        table.add_row(row["scenario"], row["algorithm"], f"{1e3 * whole:.4g}", *changes)
-    Console().print(table)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(__doc__, body, add_options))

@@ -16,7 +16,7 @@ makes a core slower for some time, so a sample of the probe takes little time.
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -24,9 +24,8 @@ from statistics import fmean, median
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
+from common.harness import Answer, at_least, run_command, table
 from paceline.algorithms import find
 from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.method import SgdMethod, build_team
@@ -72,14 +71,14 @@ class Probe:
         larger = [count for count in COUNTS if 12 * count > footprint][:2]
         self._counts = smaller + larger
         size = max(*self._counts, self._fresh)
-        self._one, self._other, self._out = torch.rand(size), torch.rand(size), torch.zeros(size)
+        self._left, self._right, self._out = torch.rand(size), torch.rand(size), torch.zeros(size)
 
     def once(self) -> ChargeRates:
         """Returns the rates of the core by one sample of each figure, without the cost of new memory."""
         launch_s = seconds(self._small) / 2
         points = []
         for count in self._counts:
-            left, right, into = self._one[:count], self._other[:count], self._out[:count]
+            left, right, into = self._left[:count], self._right[:count], self._out[:count]
             taken_s = seconds(lambda: torch.maximum(left, right, out=into))  # noqa: B023  # called at once
             points.append((12.0 * count, 12 * count / max(taken_s - launch_s, 1e-9)))
         return ChargeRates(
@@ -93,13 +92,13 @@ class Probe:
     def _small(self) -> None:
         """Executes two kernels on a few numbers, with the views and the conversion that rules have around them."""
         part = slice(0, SMALL)
-        float(torch.maximum(self._one[part], self._other[part]).sum())
+        float(torch.maximum(self._left[part], self._right[part]).sum())
 
     def page_s(self) -> float:
         """Returns the additional time per byte of new memory, with several vectors in use; 0 for smaller vectors."""
         if not self._fresh:
             return 0.0
-        left, right, into = (one[: self._fresh] for one in (self._one, self._other, self._out))
+        left, right, into = (vector[: self._fresh] for vector in (self._left, self._right, self._out))
 
         def fresh() -> None:
             first = torch.maximum(left, right)
@@ -259,42 +258,35 @@ def server(name: str, count: int) -> Case:
         name: of the method.
         count: the numbers of a vector.
     """
-    one = Server(name, count)
-    one.handle()
-    one.handle()  # the first message after the start
+    program = Server(name, count)
+    program.handle()
+    program.handle()  # the first message after the start
 
     def traffic() -> Traffic:
-        return sum((op.traffic for op in one.charges), 2 * COPY)
+        return sum((op.traffic for op in program.charges), 2 * COPY)
 
-    return Case("server", name, count, 4 * count, lambda: seconds(one.handle), traffic)
+    return Case("server", name, count, 4 * count, lambda: seconds(program.handle), traffic)
 
 
-COUNTS = (200_000, 10_000_000, 100_000_000)
 AIM = 0.15
 
 
 def row(case: Case, rounds: int) -> dict[str, Any]:
-    """A case: medians of the prediction, of the measurement, and of their ratio in each round.
-
-    Args:
-        case: the case.
-        rounds: repetitions.
-    """
+    """Returns a case with medians of the prediction, of the measurement, and of their ratio in each round."""
     traffic = case.traffic()
     probe = Probe(case.count, traffic.footprint * case.nbytes)
     case.measure()
-    samples, pages = [], list[float]()
+    samples, pages_s = [], list[float]()
     for _ in range(rounds):
-        before, measured_s, after = probe.once(), case.measure(), probe.once()
-        samples.append((before, measured_s, after))
-        pages.append(probe.page_s())
-    page_s = median(pages)  # the difference of two large times: more noise than a bandwidth
-    found = []
+        samples.append((probe.once(), case.measure(), probe.once()))
+        pages_s.append(probe.page_s())
+    page_s = median(pages_s)  # the difference of two large times: more noise than a bandwidth
+    rounds_s = []
     for before, measured_s, after in samples:
-        near = [case.predict(replace(rates, page_s_per_byte=page_s)) for rates in (before, after)]
-        found.append((fmean(near), measured_s, fmean(near) / measured_s - 1))
-    predicted_s, measured_s, error = (median(column) for column in zip(*found, strict=True))
-    times = [one[1] for one in found]
+        predicted_s = fmean(case.predict(replace(rates, page_s_per_byte=page_s)) for rates in (before, after))
+        rounds_s.append((predicted_s, measured_s, predicted_s / measured_s - 1))
+    predicted_s, measured_s, error = map(median, zip(*rounds_s, strict=True))
+    times_s = [measured_s for _, measured_s, _ in rounds_s]
     return {
         "kind": case.kind,
         "name": case.name,
@@ -304,42 +296,29 @@ def row(case: Case, rounds: int) -> dict[str, Any]:
         "predicted_s": predicted_s,
         "measured_s": measured_s,
         "error": error,
-        "spread": (max(times) - min(times)) / measured_s,
+        "spread": (max(times_s) - min(times_s)) / measured_s,
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Predicted and measured charges on one core.")
-    parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="parameters of the vectors")
-    parser.add_argument("--rounds", type=int, default=7, help="repetitions of each case, alternating with the probe")
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
-    options = parser.parse_args()
+def body(options: argparse.Namespace) -> Answer:
     torch.set_num_threads(1)
     rows = [row(case, options.rounds) for count in options.counts for case in cases(count)]
-    errors = [abs(row["error"]) for row in rows]
-    found = {
-        "rows": rows,
-        "mean_error": fmean(errors),
-        "within_aim": sum(error <= AIM for error in errors) / len(errors),
-    }
-    if options.json:
-        print(json.dumps(found))
-        return
-    table = Table(title="Charges on one core: predicted and measured")
-    for name in ("case", "parameters", "predicted ms", "measured ms", "error", "spread"):
-        table.add_column(name, justify="left" if name == "case" else "right")
-    for one in rows:
-        table.add_row(
-            f"{one['kind']}: {one['name']}",
-            f"{one['parameters']:,}",
-            f"{1e3 * one['predicted_s']:.3f}",
-            f"{1e3 * one['measured_s']:.3f}",
-            f"{one['error']:+.0%}",
-            f"{one['spread']:.0%}",
-        )
-    Console().print(table)
-    print(f"Mean error {found['mean_error']:.0%}; {found['within_aim']:.0%} within {AIM:.0%}.")
+    errors = [abs(of_case["error"]) for of_case in rows]
+    mean_error, within = fmean(errors), fmean(error <= AIM for error in errors)
+    cells = {
+        "kind": "kind", "case": "name", "parameters": "parameters:,", "predicted ms": "predicted_s*1e3:.3f",
+        "measured ms": "measured_s*1e3:.3f", "error": "error:+.0%", "spread": "spread:.0%",
+    }  # fmt: skip
+    shown = table("Charges on one core: predicted and measured", rows, cells)
+    said = f"Mean error {mean_error:.0%}; {within:.0%} within {AIM:.0%}."
+    return Answer({"rows": rows, "mean_error": mean_error, "within_aim": within}, [shown, said])
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    default = [200_000, 10_000_000, 100_000_000]
+    parser.add_argument("--counts", type=int, nargs="+", default=default, help="parameters of the vectors")
+    parser.add_argument("--rounds", type=at_least(1), default=7, help="repetitions of each case and of the probe")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(__doc__, body, add_options))

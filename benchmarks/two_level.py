@@ -25,35 +25,31 @@ printed, and with --quiet 0.05 a round in which they took more than 5 % is repea
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import ceil, log2
 from statistics import median
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
+from rich.console import RenderableType
 
-from common.harness import between
-from paceline.algorithms.core.errors import PacelineError
-from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
+from common.harness import Answer, at_least, between, ratio, run_command, say, table
+from common.local_programs import Flat, never
+from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
-from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.local_sgd import Hsgd
 from paceline.backend.calibration.recorded_costs import lasting, late, uncovered
 from paceline.backend.emulation.emulated_hosts import Hosts, hosts
 from paceline.backend.local.launch import Launch, run_job
-from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.records.machine import OtherLoad
-from paceline.records.trace import Schedule, Trace
+from paceline.records.trace import Trace
 from paceline.scenarios.values.units import RATE
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.timing import GradientsOnly
@@ -65,7 +61,6 @@ from paceline.topologies.cluster import on_a_star
 from paceline.topologies.graphs.links import LinkModel
 
 HOSTS = 2
-Array = NDArray[np.float32]
 ITEM_BYTES = 4
 PAYLOAD = 1448 / 1514
 """share of a full frame: 1500 bytes with 20 of IP and 32 of TCP with time stamps, after 14 of Ethernet"""
@@ -75,33 +70,6 @@ TINY_BYTES = 64 * ITEM_BYTES
 LEAST_S = 1e-6
 """factor by which a gradient takes longer than a number inside a host, even if the medians of the probes are closer"""
 Stage = Literal["flat", "up", "across", "down"]
-
-
-@dataclass(frozen=True)
-class Bowl(OneByOne):
-    """The loss |w − 1|² / 2 in float32: a gradient of any size that costs one subtraction."""
-
-    size: int
-    num_samples: int = 1 << 20
-
-    @property
-    def layout(self) -> Layout:
-        return Layout((Layer("whole", 0, self.size),))
-
-    def initial(self) -> Array:
-        return np.zeros(self.size, np.float32)
-
-    def load(self, samples: Samples) -> None:
-        return None
-
-    def gradient(self, vector: Array, data: None) -> tuple[Array, float]:
-        return vector - np.float32(1), 0.0
-
-    def layer_gradients(self, vector: Array, data: None, ready: Any) -> float:
-        raise NotImplementedError("no method here asks for layers")
-
-    def evaluate(self, vector: Array) -> Evaluation:
-        return Evaluation(float(np.mean((vector - 1) ** 2)) / 2, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,18 +137,13 @@ class Setting:
 
     def job(self, method: Method) -> Job:
         """Returns the method's job on both hosts with this many steps."""
-        job = Job.of(method, self.nodes, Bowl(self.nbytes // ITEM_BYTES), batch=1, budget=Budget())
+        job = Job.of(method, self.nodes, Flat(self.nbytes // ITEM_BYTES), batch=1, budget=Budget())
         return replace(job, budget=Budget(samples=job.samples_in(self.steps)))
 
     def run(self, method: Method, made: Hosts | None, *, shared: bool) -> tuple[Job, Trace]:
         """Runs the job for real on these hosts; without hosts, entirely on this machine."""
         job, pace = self.job(method), Times(gradient_s=self.gradient_s)
         return job, run_job(Launch(job=job, schedule=never, pace=pace, hosts=made, shared_memory=shared))
-
-
-def never() -> Schedule:
-    """Takes no snapshots."""
-    return Schedule(every=float("inf"))
 
 
 # --- measured ---------------------------------------------------------------------------------------------------------
@@ -217,7 +180,8 @@ def read(trace: Trace) -> Measured:
 
 def _stage(key: str) -> Stage:
     words = key.split()
-    return next((stage for stage in ("up", "across", "down") if stage in words), "flat")
+    stages: tuple[Stage, ...] = ("up", "across", "down")
+    return next((stage for stage in stages if stage in words), "flat")
 
 
 def measured(way: Way, setting: Setting, made: Hosts) -> Measured:
@@ -226,8 +190,8 @@ def measured(way: Way, setting: Setting, made: Hosts) -> Measured:
     _, trace = setting.run(way.method, made, shared=way.shared)
     crossed = [
         after - earlier
-        for one, other in zip(made.crossed(), before, strict=True)
-        for after, earlier in ((one.sent, other.sent), (one.received, other.received))
+        for now, then in zip(made.crossed(), before, strict=True)
+        for after, earlier in ((now.sent, then.sent), (now.received, then.received))
     ]
     return replace(read(trace), sent=sum(crossed) / len(crossed) / setting.steps)
 
@@ -260,7 +224,7 @@ def probed(way: Way, setting: Setting, made: Hosts) -> Probe:
         median(span.end_s - span.start_s for span in alone.spans if span.activity == "update"),
         sum(
             median(seconds for of_rank in spans for seconds in kind(of_rank))
-            for kind in (lambda one: lasting(one, "load"), lambda one: late(one, job.batches[0], pace), uncovered)
+            for kind in (lambda own: lasting(own, "load"), lambda own: late(own, job.batches[0], pace), uncovered)
         ),
         read(small).stages_s,
     )
@@ -330,53 +294,50 @@ class Busy(PacelineError):
     """No round was as quiet as requested."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Round:
-    """Runs every way and every probe once, one after the other."""
+    """Every way and every probe, run once, one after the other."""
 
     other_load: float
     probes: dict[str, Probe]
     runs: dict[str, Measured]
 
 
-def one_round(setting: Setting, made: Hosts, number: int) -> Round:
-    """Rotates the ways, so that each begins a round in turn."""
+def round_of(setting: Setting, made: Hosts, number: int) -> Round:
+    """Makes a round; each way begins a round in turn."""
     turn = number % len(WAYS)
     ways = WAYS[turn:] + WAYS[:turn]
     with OtherLoad() as other:
         probes = {way.name: probed(way, setting, made) for way in ways}
         runs = {way.name: measured(way, setting, made) for way in ways}
+    say(f"{setting.nbytes / 1e6:g} MB, round {number + 1}: other programs took {100 * other.share:.1f} %")
     return Round(other.share, probes, runs)
 
 
-def rounds(setting: Setting, made: Hosts, options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+def figures_of(setting: Setting, made: Hosts, options: argparse.Namespace) -> dict[str, Any]:
     """Returns the measured and the predicted figures of every way."""
-    kept: list[Round] = []
+    rounds: list[Round] = []
     for number in range(MOST_TRIES * options.repeats):
-        tried = one_round(setting, made, number)
-        say(f"{setting.nbytes / 1e6:g} MB, round {number + 1}: other programs took {100 * tried.other_load:.1f} %")
-        if tried.other_load <= options.quiet:
-            kept.append(tried)
-        if len(kept) == options.repeats:
+        made_round = round_of(setting, made, number)
+        rounds += [made_round] * (made_round.other_load <= options.quiet)
+        if len(rounds) == options.repeats:
             break
-    if not kept:
+    if not rounds:
         raise Busy(f"other programs took more than {100 * options.quiet:g} % of the machine in every round")
-    probes = {way.name: [kept_round.probes[way.name] for kept_round in kept] for way in WAYS}
+    probes = {way.name: [made_round.probes[way.name] for made_round in rounds] for way in WAYS}
     machines = {way.name: machine(way, setting, probes) for way in WAYS}
-    rows = [row(way, setting, [kept_round.runs[way.name] for kept_round in kept], machines[way.name]) for way in WAYS]
-    for one_row in rows:
-        one_row |= beside(one_row, rows[0])
+    rows = [row(way, setting, [each.runs[way.name] for each in rounds], machines[way.name]) for way in WAYS]
     return {
         "megabytes": setting.nbytes / 1e6,
-        "rounds": len(kept),
+        "rounds": len(rounds),
         "tried": number + 1,
-        "other_load": median(kept_round.other_load for kept_round in kept),
-        "rows": rows,
-        "machine": {name: shown(on) for name, on in machines.items()},
+        "other_load": median(made_round.other_load for made_round in rounds),
+        "rows": [way_row | of_flat(way_row, rows[0]) for way_row in rows],
+        "machine": {name: inputs(on) for name, on in machines.items()},
     }
 
 
-def shown(on: Machine) -> dict[str, float]:
+def inputs(on: Machine) -> dict[str, float]:
     """Returns the figures of the probes."""
     return {
         "latency_s": on.across.latency_s,
@@ -390,7 +351,7 @@ def shown(on: Machine) -> dict[str, float]:
 
 def row(way: Way, setting: Setting, runs: Sequence[Measured], on: Machine) -> dict[str, Any]:
     """Returns the figures of one way."""
-    steps, foreseen = [run_of_way.step_s for run_of_way in runs], predicted(way, setting, on)
+    steps, foreseen = [run.step_s for run in runs], predicted(way, setting, on)
     low, high = between(steps)
     theory = way.crossing(setting.nbytes, setting.per_host)
     return {
@@ -400,97 +361,81 @@ def row(way: Way, setting: Setting, runs: Sequence[Measured], on: Machine) -> di
         "step_high_s": high,
         "predicted_s": foreseen.step_s,
         "error": foreseen.step_s / median(steps) - 1,
-        "crossed_bytes": median(run_of_way.sent for run_of_way in runs),
+        "crossed_bytes": median(run.sent for run in runs),
         "theory_bytes": theory,
         "theory_with_headers_bytes": theory / PAYLOAD,
         "stages_s": {
-            stage: {"measured": median(run_of_way.stages_s[stage] for run_of_way in runs), "predicted": seconds}
+            stage: {"measured": median(run.stages_s[stage] for run in runs), "predicted": seconds}
             for stage, seconds in foreseen.stages_s.items()
         },
-        "runs": [asdict(run_of_way) for run_of_way in runs],
+        "runs": [asdict(run) for run in runs],
     }
 
 
-def beside(of_way: dict[str, Any], flat: dict[str, Any]) -> dict[str, Any]:
+def of_flat(way_row: dict[str, Any], flat: dict[str, Any]) -> dict[str, Any]:
     """Returns the step time of a way relative to the flat one: for runs of the same round, and predicted."""
-    ratios = [
-        run_of_way["step_s"] / flat_run["step_s"]
-        for run_of_way, flat_run in zip(of_way["runs"], flat["runs"], strict=True)
-    ]
-    low, high = between(ratios)
+    ratios = ratio(*([run["step_s"] for run in of_way["runs"]] for of_way in (flat, way_row)))
     return {
-        "of_flat": median(ratios),
-        "of_flat_low": low,
-        "of_flat_high": high,
-        "of_flat_predicted": of_way["predicted_s"] / flat["predicted_s"],
+        "of_flat": ratios["ratio"],
+        "of_flat_low": ratios["low"],
+        "of_flat_high": ratios["high"],
+        "of_flat_predicted": way_row["predicted_s"] / flat["predicted_s"],
     }
 
 
-def tables(size: dict[str, Any]) -> Iterator[Table]:
-    """Renders the measurements for one size."""
-    heads = ("median, ms", "from", "to", "predicted", "off, %", "of flat", "from", "to", "predicted")
-    made = _table(f"{size['megabytes']:g} MB of gradients: a step", "exchange", heads)
-    for one in size["rows"]:
-        times = [f"{1e3 * one[key]:.1f}" for key in ("step_s", "step_low_s", "step_high_s", "predicted_s")]
-        shares = [f"{one[key]:.2f}" for key in ("of_flat", "of_flat_low", "of_flat_high", "of_flat_predicted")]
-        made.add_row(one["way"], *times, f"{100 * one['error']:+.1f}", *shares)
-    yield made
-    made = _table("A step's bytes over each host's link, each way", "exchange", ("MB", "theory", "with headers"))
-    for one in size["rows"]:
-        sent = [f"{one[key] / 1e6:.3f}" for key in ("crossed_bytes", "theory_bytes", "theory_with_headers_bytes")]
-        made.add_row(one["way"], *sent)
-    yield made
-    made = _table("Its collectives", "exchange", ("collective", "median, ms", "predicted"))
-    for one in size["rows"]:
-        for name, seconds in one["stages_s"].items():
-            made.add_row(one["way"], name, f"{1e3 * seconds['measured']:.1f}", f"{1e3 * seconds['predicted']:.1f}")
-    yield made
+STEPS = {
+    "exchange": "way", "median, ms": "step_s*1e3:.1f", "from": "step_low_s*1e3:.1f", "to": "step_high_s*1e3:.1f",
+    "predicted": "predicted_s*1e3:.1f", "error": "error:+.1%", "of flat": "of_flat:.2f", "at least": "of_flat_low:.2f",
+    "at most": "of_flat_high:.2f", "predicted of flat": "of_flat_predicted:.2f",
+}  # fmt: skip
+CROSSED = {
+    "exchange": "way", "MB": "crossed_bytes*1e-6:.3f", "theory": "theory_bytes*1e-6:.3f",
+    "with headers": "theory_with_headers_bytes*1e-6:.3f",
+}  # fmt: skip
+STAGES = {
+    "exchange": "way", "collective": "stage", "median, ms": "measured*1e3:.1f", "predicted": "predicted*1e3:.1f",
+}  # fmt: skip
 
 
-def _table(title: str, first: str, heads: Sequence[str]) -> Table:
-    made = Table(box=None, title=title, title_justify="left")
-    made.add_column(first, no_wrap=True)
-    for head in heads:
-        made.add_column(head, justify="right")
-    return made
+def shown(size: dict[str, Any]) -> Iterator[RenderableType]:
+    """Yields the tables for one size of gradients, and the inputs of its predictions."""
+    rows = size["rows"]
+    yield table(f"{size['megabytes']:g} MB of gradients: a step", rows, STEPS)
+    yield table("A step's bytes over each host's link, each way", rows, CROSSED)
+    stages = [
+        {"way": of_way["way"], "stage": name, **times} for of_way in rows for name, times in of_way["stages_s"].items()
+    ]
+    yield table("Its collectives", stages, STAGES)
+    for name, on in size["machine"].items():
+        yield (
+            f"Probed, {name}: {1e6 * on['latency_s']:.0f} µs a message between hosts, "
+            f"{1e6 * on['inside_latency_s']:.0f} µs and {on['inside_bytes_per_s'] / 1e9:.2f} GB/s inside, "
+            f"{1e3 * on['update_s']:.1f} ms an update, {1e3 * on['rest_s']:.1f} ms of a step beside."
+        )
+    yield (
+        f"{size['rounds']} rounds of {size['tried']} counted; in them other programs took "
+        f"{100 * size['other_load']:.1f} % of the machine."
+    )
 
 
-def run(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
-    """Runs everything that was requested."""
-    sizes = []
+def body(options: argparse.Namespace) -> Answer:
+    """Measures and predicts every requested size."""
+    if options.steps < SETTLING + 3 or min(options.megabytes) * 1e6 < TINY_BYTES:
+        raise InputError(f"found too little to measure; expected {SETTLING + 3} steps and {TINY_BYTES} bytes or more")
+    common = {"per_host": options.ranks_per_host, "steps": options.steps, "gradient_s": options.gradient_ms / 1e3}
     with hosts(HOSTS, bytes_per_s=options.rate) as made:
-        for megabytes in options.megabytes:
-            setting = Setting(
-                bytes_per_s=options.rate,
-                per_host=options.ranks_per_host,
-                nbytes=round(megabytes * 1e6 / ITEM_BYTES) * ITEM_BYTES,
-                steps=options.steps,
-                gradient_s=options.gradient_ms / 1e3,
-            )
-            sizes.append(rounds(setting, made, options, say))
-    return {
+        settings = [
+            Setting(bytes_per_s=options.rate, nbytes=round(megabytes * 1e6 / ITEM_BYTES) * ITEM_BYTES, **common)
+            for megabytes in options.megabytes
+        ]
+        sizes = [figures_of(setting, made, options) for setting in settings]
+    figures = {
         "rate_bytes_per_s": options.rate,
         "ranks_per_host": options.ranks_per_host,
         "gradient_s": options.gradient_ms / 1e3,
         "sizes": sizes,
     }
-
-
-def show(found: dict[str, Any], console: Console) -> None:
-    """Prints the tables and the inputs of the predictions."""
-    for size in found["sizes"]:
-        for one in tables(size):
-            console.print(one)
-        for name, on in size["machine"].items():
-            console.print(
-                f"Probed, {name}: {1e6 * on['latency_s']:.0f} µs a message between hosts, "
-                f"{1e6 * on['inside_latency_s']:.0f} µs and {on['inside_bytes_per_s'] / 1e9:.2f} GB/s inside, "
-                f"{1e3 * on['update_s']:.1f} ms an update, {1e3 * on['rest_s']:.1f} ms of a step beside."
-            )
-        console.print(
-            f"{size['rounds']} rounds of {size['tried']} counted; in them other programs took "
-            f"{100 * size['other_load']:.1f} % of the machine."
-        )
+    return Answer(figures, [part for size in sizes for part in shown(size)])
 
 
 def rate(text: str) -> float:
@@ -501,44 +446,17 @@ def rate(text: str) -> float:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected {error}") from error
 
 
-def arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    """Parses the options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=rate, default=rate("1 Gbit/s"), help="rate of the links, with its unit")
     parser.add_argument("--ranks-per-host", type=int, default=2, choices=range(2, 9), metavar="2 … 8")
     parser.add_argument("--megabytes", type=float, nargs="+", default=[0.8, 8.0], help="sizes of the gradient")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds; one run of each way in each")
+    parser.add_argument("--repeats", type=at_least(1), default=7, help="rounds; one run of each way in each")
     parser.add_argument(
-        "--quiet",
-        type=float,
-        default=1.0,
-        help="rounds in which other programs took a larger share of the machine are repeated",
+        "--quiet", type=float, default=1.0, help="largest share of other programs in a round that counts"
     )
     parser.add_argument("--steps", type=int, default=20, help=f"of a run; the first {SETTLING} are not counted")
     parser.add_argument("--gradient-ms", type=float, default=20.0, help="time of a paced gradient")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(given)
-    if options.steps < SETTLING + 3 or options.repeats < 1 or min(options.megabytes) * 1e6 < TINY_BYTES:
-        parser.error(
-            f"found too little to measure; expected {SETTLING + 3} steps, 1 round and {TINY_BYTES} bytes or more"
-        )
-    return options
-
-
-def main(given: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns 2 if this machine cannot make hosts, 1 if a run fails."""
-    options = arguments(given)
-    try:
-        found = run(options, lambda words: print(words, file=sys.stderr))
-    except PacelineError as error:
-        print(error, file=sys.stderr)
-        return 2 if isinstance(error, NoHosts) else 1
-    if options.json:
-        print(json.dumps(found))
-    else:
-        show(found, Console())
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(__doc__, body, add_options))

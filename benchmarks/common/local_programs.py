@@ -35,7 +35,7 @@ Times = dict[tuple[str, int, int], float]
 
 @dataclass(frozen=True)
 class Flat(OneByOne):
-    """A learner without cost: its gradient is constant."""
+    """A learner whose gradient costs one copy of the weights."""
 
     size: int
     num_samples: int = 1000
@@ -51,10 +51,10 @@ class Flat(OneByOne):
         return None
 
     def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
-        return vector, 0.0
+        return vector.copy(), 0.0
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
-        ready("all", vector)
+        ready("all", vector.copy())
         return 0.0
 
     def evaluate(self, vector: Any) -> Evaluation:
