@@ -12,7 +12,6 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.job import Job, Learner
 from paceline.records.faults import Slowed
 from paceline.records.figures import SECONDS
-from paceline.records.links import link_figures
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.pace import Asked, pace_figures
 from paceline.records.sampled_figures import rank_table, reduce_counters
@@ -117,15 +116,11 @@ class Run:
             tables = kept_tables(tables, trace)
         summary = summarise(
             reduced,
+            trace,
             kind=kind,
             paced=paced,
             emulated_network=emulated_network,
-            lost_updates=trace.lost_updates,
-            reads=trace.reads,
-            failed_ranks=trace.failed_ranks,
-            ended=trace.ended,
             pace=None if asked is None else pace_figures(tables.spans, asked),
-            links=None if trace.links is None else link_figures(trace.links, trace.wall_s),
             stand_in=stand_in,
         )
         return Run(

@@ -20,19 +20,18 @@ from numpy.typing import NDArray
 
 from paceline.algorithms.core.job import Reason
 from paceline.algorithms.core.method import StalenessKind
-from paceline.algorithms.core.values import Rank
 from paceline.records.extrapolated import Extrapolated
 from paceline.records.faults import FaultFigures, Slowed, fault_figures
 from paceline.records.figures import ACTIVITIES, IN_SUMMARY, nested
 from paceline.records.keeping import RecordFigures
-from paceline.records.links import LinkFigures
+from paceline.records.links import LinkFigures, link_figures
 from paceline.records.metrics import finite
 from paceline.records.pace import PaceFigures
 from paceline.records.prediction_interval import PredictionInterval
 from paceline.records.staleness import Staleness, notions_of_tables, records_of, staleness_of, workers_of
 from paceline.records.tables import Tables
 from paceline.records.targets import NO_TARGETS, Axes, Crossing, Targets, axes_of, has_diverged, reading
-from paceline.records.trace import LostRank, LostUpdates, Reads
+from paceline.records.trace import LostRank, LostUpdates, Reads, Trace
 
 if TYPE_CHECKING:
     from paceline.records.run import Run
@@ -264,46 +263,39 @@ def reduce_tables(
 
 def summarise(
     reduced: Reduced,
+    trace: Trace | None = None,
     *,
     kind: Kind,
     paced: bool = False,
     emulated_network: bool = False,
-    lost_updates: LostUpdates | None = None,
-    reads: Mapping[Rank, Reads] | None = None,
-    failed_ranks: Sequence[LostRank] = (),
-    ended: str | None = None,
     pace: PaceFigures | None = None,
-    links: LinkFigures | None = None,
     stand_in: str | None = None,
 ) -> Summary:
     """Returns the summary of a run: every figure of `IN_SUMMARY`, and what belongs to them.
 
     Args:
         reduced: what its record was reduced to.
+        trace: its record, for what was lost, read and carried by links, and for ranks that died; None: nothing of that.
         kind: simulated or measured.
         paced: whether a measured run was paced to device times.
         emulated_network: whether a measured run used an emulated network.
-        lost_updates: the additions to shared cells, and the share that was lost.
-        reads: the requests of each rank to storage.
-        failed_ranks: ranks that died.
-        ended: why the run ended, if a death that the scenario has planned ended it.
         pace: how well a paced run held its pace.
-        links: what the links of a cluster's graph carried, for a simulated run on one.
         stand_in: which problem was learned in place of the scenario's model, and for what; None if the model itself.
     """
+    trace = trace or Trace()
     values = nested({figure.key: figure.compute(reduced) for figure in IN_SUMMARY if figure.compute is not None})
     values["staleness"] = {**reduced.staleness, **values["staleness"]}
     wall_s = reduced.wall_s
-    absent = [{**failure, "absent_s": max(0.0, wall_s - failure["time_s"])} for failure in failed_ranks]
-    read = reading_figures(reads.values(), wall_s=wall_s, workers=reduced.workers) if reads else None
+    absent = [{**failure, "absent_s": max(0.0, wall_s - failure["time_s"])} for failure in trace.failed_ranks]
+    read = reading_figures(trace.reads.values(), wall_s=wall_s, workers=reduced.workers) if trace.reads else None
     optional = {
         "records": reduced.records,
         "faults": reduced.faults,
         "failed_ranks": absent or None,
-        "ended": ended,
+        "ended": trace.ended,
         "stand_in": stand_in,
         "reads": read,
-        "links": links,
+        "links": None if trace.links is None else link_figures(trace.links, wall_s),
         "pace": pace,
     }
     summary = {
@@ -311,7 +303,7 @@ def summarise(
         "paced": paced,
         "emulated_network": emulated_network,
         **values,
-        "lost_updates": lost_updates,
+        "lost_updates": trace.lost_updates,
         "target_accuracy": reduced.targets.accuracy,
         "target_loss": reduced.targets.loss,
         "smoothing": reduced.targets.smoothing,

@@ -34,10 +34,10 @@ from paceline.reports.blocks import (
     Table,
     TableCell,
 )
-from paceline.reports.comparison.comparison import ComparedLine, ComparisonResult
+from paceline.reports.comparison.comparison import STORED, ComparedLine, ComparisonResult
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.error_table import error_tables
-from paceline.reports.comparison.run_table import SIMPLER, comparison_tables, error_cell
+from paceline.reports.comparison.run_table import SIMPLER, comparison_tables, error_cells
 from paceline.reports.provenance import terms
 from paceline.reports.run_answer import broken_promises, introduction, notes_of
 from paceline.reports.run_charts import learning_chart, step_times_chart
@@ -55,7 +55,7 @@ def answer_of_comparison(
     runs: Sequence[Run] = (),
     *,
     explain: bool = False,
-    document: Mapping[str, Any] | None = None,
+    missing: int = 0,
 ) -> Answer:
     """Returns the answer of a comparison.
 
@@ -63,7 +63,7 @@ def answer_of_comparison(
         comparison: the comparison.
         runs: the runs whose notes are shown; by default all of the comparison.
         explain: whether to show the sources of the errors of step times; they are always in the JSON document.
-        document: the stored JSON document of a comparison without its runs, which are then `runs`.
+        missing: the number of runs of a stored comparison that were not found; the others are then `runs`.
     """
     blocks: list[Block] = [*comparison_tables(comparison)]
     for line in comparison.lines if explain else ():
@@ -72,20 +72,17 @@ def answer_of_comparison(
     blocks.append(Claim(conclusion(comparison)))
     every = [run for line in comparison.lines for run in (*line.predicted_runs, *line.measured_runs)] or list(runs)
     notes = list(notes_of(runs or every))
-    if document is not None and (missing := len(document.get("runs", ())) - len(every)) > 0:
+    if missing:
         notes.append(
             f"{missing} of {missing + len(every)} runs of this comparison were not found, so charts lack them."
         )
 
-    def lines() -> Sequence[Mapping[str, Any]]:
-        algorithms: Sequence[Mapping[str, Any]] = (document or comparison.document())["algorithms"]
-        return algorithms
-
     def summary() -> list[Block]:
-        return [*broken_promises(every), errors_chart(lines()), terms()]
+        return [*broken_promises(every), errors_chart(comparison.lines), terms()]
 
     def sections() -> list[ReportSection]:
-        return sections_of_runs(every, errors_section(lines())) if every else [errors_section(lines())]
+        errors = errors_section(comparison.lines)
+        return sections_of_runs(every, errors) if every else [errors]
 
     return Answer(
         title=f"{comparison.scenario}: predicted and measured",
@@ -104,8 +101,7 @@ def stored_comparison(document: Mapping[str, Any]) -> ComparisonResult:
     Args:
         document: the document that ``paceline compare`` has stored.
     """
-    keys = ("name", "simulated", "measured", "error", "wrong_models")
-    lines = tuple(ComparedLine(**{key: line[key] for key in keys}) for line in document["algorithms"])
+    lines = tuple(ComparedLine(**{key: line.get(key) for key in STORED}) for line in document["algorithms"])
     return ComparisonResult(
         scenario=document["scenario"],
         predicts=document["predicts"],
@@ -131,53 +127,43 @@ def comparison_chart(comparison: ComparisonResult) -> Chart:
     return step_times_chart(simulated, measured)
 
 
-def errors_section(lines: Sequence[Mapping[str, Any]]) -> ReportSection:
+def errors_section(lines: Sequence[ComparedLine]) -> ReportSection:
     """Returns the section of errors of predictions, their sources, and the errors of simpler models.
 
     Args:
-        lines: the algorithms of the JSON document.
+        lines: the algorithms of a comparison.
     """
-    explained = [line for line in lines if line.get("explanation")]
+    explained = [(line.name, line.explanation) for line in lines if line.explanation]
     words = (
         "Each method was predicted before it was measured. The error is (simulated − measured) / measured; an error of "
         "accuracy is the difference in points. Simpler models of the same cluster show what a prediction without these "
         "details would have been worth."
     )
-    claims = [words, *(line["explanation"]["words"] for line in explained)]
-    return ReportSection(
-        "errors", "Errors", [*map(Claim, claims), errors_table(lines), *map(_sources_chart, explained)]
-    )
+    claims = [words, *(explanation["words"] for _, explanation in explained)]
+    charts = (_sources_chart(name, explanation) for name, explanation in explained)
+    return ReportSection("errors", "Errors", [*map(Claim, claims), errors_table(lines), *charts])
 
 
-def _models(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _models(lines: Sequence[ComparedLine]) -> dict[str, str]:
     """Returns the names of simpler models by their keys."""
-    keys = dict.fromkeys(str(key) for line in lines for key in line["wrong_models"])
+    keys = dict.fromkeys(str(key) for line in lines for key in line.wrong_models)
     return {key: SIMPLER.get(key, key.replace("_", " ")) for key in keys}
 
 
-def errors_table(lines: Sequence[Mapping[str, Any]]) -> Table:
+def errors_table(lines: Sequence[ComparedLine]) -> Table:
     """Returns the table of simulated and measured figures with the errors of all models.
 
     Args:
-        lines: the algorithms of the JSON document.
+        lines: the algorithms of a comparison.
     """
     models = _models(lines)
     rows = []
     for line in lines:
         for figure in FIGURES:
-            sides = [figure.of(line[side]) for side in ("simulated", "measured")]
-            if None in map(number, sides):
-                continue
-            errors = [number(figure.of(line["wrong_models"].get(model) or {})) for model in models]
-            rows.append(
-                [
-                    line["name"],
-                    figure.title,
-                    *(TableCell(value, unit=figure.unit, digits=figure.digits) for value in sides),
-                    error_cell(figure.of(line["error"])),
-                    *(TableCell(value, tone="faint") for value in errors),
-                ]
-            )
+            sides = [figure.of(side) for side in (line.simulated, line.measured)]
+            if None not in map(number, sides):
+                values = (TableCell(value, unit=figure.unit, digits=figure.digits) for value in sides)
+                rows.append([line.name, figure.title, *values, *error_cells(line, figure, models)])
     columns = [
         Column("method"), Column("figure"), Column("simulated", PLAIN), Column("measured", PLAIN),
         Column("error", signed=True), *(Column(name, signed=True) for name in models.values()),
@@ -186,17 +172,17 @@ def errors_table(lines: Sequence[Mapping[str, Any]]) -> Table:
     return Table("Simulated and measured figures", columns, rows, keys=2, words=words)
 
 
-def errors_chart(lines: Sequence[Mapping[str, Any]]) -> Chart:
+def errors_chart(lines: Sequence[ComparedLine]) -> Chart:
     """Returns the chart of the errors of step times, ours beside those of simpler models.
 
     Args:
-        lines: the algorithms of the JSON document.
+        lines: the algorithms of a comparison.
     """
-    names = [line["name"] for line in lines]
-    own = [number(STEP_TIME.of(line["error"])) for line in lines]
+    names = [line.name for line in lines]
+    own = [number(STEP_TIME.of(line.error)) for line in lines]
     series = [Series("Paceline", own, names, "bar")]
     for model, name in _models(lines).items():
-        values = [number(STEP_TIME.of(line["wrong_models"].get(model) or {})) for line in lines]
+        values = [number(STEP_TIME.of(line.wrong_models.get(model) or {})) for line in lines]
         series.append(Series(name, values, names, "bar"))
     said = listed(
         [f"{name} {signed_percent(value)} %" for name, value in zip(names, own, strict=True) if value is not None]
@@ -210,9 +196,8 @@ def errors_chart(lines: Sequence[Mapping[str, Any]]) -> Chart:
     )
 
 
-def _sources_chart(line: Mapping[str, Any]) -> Chart:
+def _sources_chart(name: str, explanation: Mapping[str, Any]) -> Chart:
     """Returns the chart of the sources of one method's error: milliseconds of a mean step by activity."""
-    explanation = line["explanation"]
     rows = [row for row in explanation["activities"] if abs(row["predicted_s"]) + abs(row["measured_s"]) > 0]
     names = [named(row["activity"]) for row in rows]
     texts = [f"simulated − measured: {MILLISECONDS.with_symbol(row['difference_s'])}" for row in rows]
@@ -225,7 +210,7 @@ def _sources_chart(line: Mapping[str, Any]) -> Chart:
     largest = max(rows, key=lambda row: abs(row["difference_s"]), default=None)
     most = "" if largest is None else f"; the largest difference is that of {named(largest['activity'])}"
     return Chart(
-        title=f"{line['name']}: where the error of the step time comes from",
+        title=f"{name}: where the error of the step time comes from",
         words="Every instant of a mean step is charged to one activity of one rank. Where the two bars differ, the "
         "model of this activity is wrong, and calibrating it helps.",
         alt=f"Bar chart of a mean step by activity: predicted {MILLISECONDS.with_symbol(step['predicted_s'])}, "

@@ -122,7 +122,7 @@ def _comparison(folders: Sequence[Path]) -> Answer:
     document = _document(folder / "comparison.json", "the answer of `paceline compare`")
     places = [_place(Path(path), folder) for path in document.get("runs", ())]
     runs = [read_run(place) for place in places if place is not None]
-    return answer_of_comparison(stored_comparison(document), runs, document=document)
+    return answer_of_comparison(stored_comparison(document), runs, missing=places.count(None))
 
 
 def _place(path: Path, folder: Path) -> Path | None:

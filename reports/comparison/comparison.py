@@ -26,6 +26,10 @@ Predicts = Literal["this machine", "emulated network", "calibrated machine", "ho
 """what predictions are for; a calibrated machine is that of a file, beside runs that were measured before"""
 
 
+STORED = ("name", "simulated", "measured", "error", "wrong_models", "explanation")
+"""what a JSON document has of an algorithm"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedLine:
     """One algorithm: the predicted and the measured summary, and their errors."""
@@ -41,21 +45,12 @@ class ComparedLine:
     measured_runs: Sequence[Run] = ()
     error_sources: ErrorSources | None = None
     """what is responsible for the error of the step time; None if the runs have no step in common"""
+    explanation: Mapping[str, Any] | None = None
+    """the same as it is stored, in figures and words"""
 
     def document(self) -> dict[str, Any]:
         """Returns the line for a JSON answer."""
-        return {
-            "name": self.name,
-            "simulated": self.simulated,
-            "measured": self.measured,
-            "error": self.error,
-            "wrong_models": self.wrong_models,
-            "explanation": self._explanation(),
-        }
-
-    def _explanation(self) -> dict[str, Any] | None:
-        sources = self.error_sources
-        return None if sources is None else {**sources.record(), "words": describe_error(self.name, sources)}
+        return {key: getattr(self, key) for key in STORED}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -192,6 +187,7 @@ def line(
             f"{name}: predicted seeds {seeds}, measured seeds {others}: errors need pairs of the same seed"
         )
     ours, real = _summaries(simulated), _summaries(measured)
+    sources = error_sources(simulated, measured)
     return ComparedLine(
         name=name,
         simulated=together(ours),
@@ -200,7 +196,8 @@ def line(
         wrong_models={model: error(_summaries(runs), real) for model, runs in wrong.items()},
         predicted_runs=simulated,
         measured_runs=measured,
-        error_sources=error_sources(simulated, measured),
+        error_sources=sources,
+        explanation=None if sources is None else {**sources.record(), "words": describe_error(name, sources)},
     )
 
 

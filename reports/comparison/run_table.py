@@ -5,7 +5,7 @@ Without learning, the table of runs shows throughput and shares of time instead 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from paceline.records.figures import (
 )
 from paceline.records.prediction_interval import bounds_of
 from paceline.reports.blocks import Column, Row, Table, TableCell, Tone
-from paceline.reports.comparison.comparison import ComparisonResult
+from paceline.reports.comparison.comparison import ComparedLine, ComparisonResult
 from paceline.reports.comparison.predict import PARTIAL_MODELS, WRONG_MODELS
 from paceline.reports.comparison.ranking import aim_of, by_algorithm, figures, marked
 from paceline.reports.text import RowByRow
@@ -73,8 +73,7 @@ def _both_sides(comparison: ComparisonResult, title: str, figure: Figure) -> Tab
             line.name,
             figure.of(line.simulated),
             figure.of(line.measured),
-            error_cell(figure.of(line.error)),
-            *(TableCell(number(figure.of(line.wrong_models[model])), tone="faint") for model in WRONG_MODELS),
+            *error_cells(line, figure, WRONG_MODELS),
         )
         for line in comparison.lines
     ]
@@ -231,6 +230,19 @@ def figure_cell(figure: Figure, summary: Mapping[str, Any]) -> TableCell:
         if bounds is None
         else TableCell(figure.of(summary), low=bounds["low"], high=bounds["high"])
     )
+
+
+def error_cells(line: ComparedLine, figure: Figure, models: Iterable[str]) -> Iterator[TableCell]:
+    """Yields the cells of our error of a figure, and of those of simpler models.
+
+    Args:
+        line: an algorithm.
+        figure: the figure.
+        models: the keys of the models.
+    """
+    yield error_cell(figure.of(line.error))
+    for model in models:
+        yield TableCell(number(figure.of(line.wrong_models.get(model) or {})), tone="faint")
 
 
 def error_cell(error: Any) -> TableCell:

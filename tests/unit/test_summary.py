@@ -239,8 +239,8 @@ def test_in_shared_memory_each_row_is_an_update_even_of_the_same_version() -> No
             staleness_kind=StalenessKind.VERSION_LAG,
             each_counts=True,
         ),
+        trace,
         kind="measured",
-        lost_updates=trace.lost_updates,
     )
     assert (found["updates"], found["lost_updates"]) == (2, {"adds": 2, "lost_share": 0.25})
     assert summary(trace, staleness_kind=StalenessKind.VERSION_LAG)["updates"] == 1
