@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from html import unescape
 from pathlib import Path
@@ -25,6 +24,7 @@ from paceline.records.store import read_run
 from paceline.scenarios import ScenarioError, json_schema, load
 from paceline.scenarios.resolution.plan import names_of
 from paceline.scenarios.values.hyperparameters import unwritable
+from tests.warm import Program
 
 HEAD = """
 from dataclasses import dataclass
@@ -483,8 +483,8 @@ def test_a_broken_promise_is_a_warning_that_says_what_it_means(tmp_path: Path) -
         MethodWarning, match="uneven violates replicas-meet in a small run: .*the first worker's weights"
     ):
         paceline.simulate(path)
-    command = [sys.executable, "-m", "paceline", "simulate", str(path), "--out", str(tmp_path / "runs"), "--report"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    code = "from paceline.cli import main; main()"
+    said = Program(code, ["simulate", str(path), "--out", str(tmp_path / "runs"), "--report"]).communicate()[1]
     assert len(re.findall("^note: uneven violates replicas-meet in a small run", said, re.MULTILINE)) == 1
     assert "Warning" not in said
     runs = {run.algorithm: run for place in (tmp_path / "runs").glob("*/run.json") for run in [read_run(place.parent)]}
@@ -494,6 +494,5 @@ def test_a_broken_promise_is_a_warning_that_says_what_it_means(tmp_path: Path) -
     assert "broken_promises" not in runs["sync-sgd"].summary
     (report,) = (tmp_path / "runs").glob("*/report.html")
     assert "uneven violates replicas-meet in a small run" in unescape(report.read_text(encoding="utf-8"))
-    command = [sys.executable, "-m", "paceline", "show", str(runs["uneven"].path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    said = CliRunner().invoke(app, ["show", str(runs["uneven"].path)]).stdout
     assert "uneven violates replicas-meet" in " ".join(said.split())

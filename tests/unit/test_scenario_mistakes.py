@@ -14,6 +14,8 @@ from paceline.scenarios.sections.runs import Stop
 
 QUICKSTART = SHIPPED["quickstart"].read_text(encoding="utf-8")
 NODES = "cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, workers_per_node: 2}]}\n"
+OVERHEAD = "cluster.nodes[1].device.overhead"
+OF_A_TIME = "expected a time of 0 or more with its unit, such as '4 ms'"
 SMALL = "name: small\nalgorithms: [sync-sgd]\nworkload: {model: digits-mlp}\nstop: {epochs: 1}\n" + NODES
 
 
@@ -32,45 +34,110 @@ def test_the_small_scenario_is_right() -> None:
     assert load(SMALL).name == "small"
 
 
-# --- the ten of the foundation issue
-
-
-def test_wrong_type() -> None:
-    assert changed("cluster.nodes[0].count=two") == [
-        "cluster.nodes[0].count: found 'two', expected a whole number of 1 or more"
-    ]
-
-
-def test_unknown_key() -> None:
-    assert changed("workload.batch_per_wroker=32") == [
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("cluster.nodes[0].count=two", "cluster.nodes[0].count: found 'two', expected a whole number of 1 or more"),
         (
-            "workload.batch_per_wroker: unknown key (did you mean batch_per_worker?); there are model, dataset, "
-            "data_dir, batch_per_worker, learning, dtype, vmap, compute_dtype, options, stand_in, reading"
-        )
-    ]
-
-
-def test_unknown_method_with_a_near_miss() -> None:
-    assert changed("algorithms[0]=sync-sdg") == ["algorithms[0]: unknown method 'sync-sdg' (did you mean sync-sgd?)"]
-    assert changed("algorithms[4].name=hbs-sdg") == [
-        "algorithms[4].name: unknown method 'hbs-sdg' (did you mean hbs-sgd?)"
-    ]
-
-
-def test_negative_bandwidth() -> None:
-    assert changed("cluster.network.link={latency: 20 us, bandwidth: -10 Gbit/s}") == [
+            "workload.batch_per_wroker=32",
+            (
+                "workload.batch_per_wroker: unknown key (did you mean batch_per_worker?); there are model, dataset, "
+                "data_dir, batch_per_worker, learning, dtype, vmap, compute_dtype, options, stand_in, reading"
+            ),
+        ),
+        ("algorithms[0]=sync-sdg", "algorithms[0]: unknown method 'sync-sdg' (did you mean sync-sgd?)"),
+        ("algorithms[4].name=hbs-sdg", "algorithms[4].name: unknown method 'hbs-sdg' (did you mean hbs-sgd?)"),
         (
-            "cluster.network.link.bandwidth: found '-10 Gbit/s', expected a bandwidth above 0 "
-            "with its unit, such as '10 Gbit/s'"
-        )
+            "cluster.network.link={latency: 20 us, bandwidth: -10 Gbit/s}",
+            (
+                "cluster.network.link.bandwidth: found '-10 Gbit/s', expected a bandwidth above 0 with its unit, "
+                "such as '10 Gbit/s'"
+            ),
+        ),
+        (f"{OVERHEAD}=4 parsec", f"{OVERHEAD}: found '4 parsec', {OF_A_TIME}; 'parsec' is no unit of it"),
+        (f"{OVERHEAD}=4", f"{OVERHEAD}: found 4, {OF_A_TIME}"),
+        (
+            "algorithms.hbs-sgd.group=3",
+            "algorithms[4].group: groups of 3 do not divide the 4 workers; 1, 2, 4 would, or 'node'",
+        ),
+        ("algorithms.hbs-sgd.group=rack", "algorithms[4].group: found 'rack', expected a whole number or 'node'"),
+        ("algorithms.easgd.elastic=true", "algorithms[2].elastic: found True, expected a number or null"),
+        (
+            "algorithms[0]=easgd",
+            "algorithms[2]: easgd is there twice with the same hyper-parameters; expected once, or a label",
+        ),
+        ("cluster.nodes=[]", "cluster.nodes: found [], expected a list of at least one"),
+        (
+            "cluster.nodes[1].count=1000000000",
+            "cluster.nodes: found 2000000002 workers in all, expected at most 100000",
+        ),
+        (
+            "cluster.nodes[0]={node: dgx1, workers_per_node: 9}",
+            "cluster.nodes[0].workers_per_node: found 9, expected at most 8, as many as a dgx1 has",
+        ),
+        ("cluster.server.node=2", "cluster.server.node: found 2, expected a node below 2, the number of nodes"),
+        (
+            "cluster.network={topology: torus, sidse: 3x3}",
+            (
+                "cluster.network.sidse: unknown key (did you mean sides?); there are topology, file, link, "
+                "intra_node_link, routing, allreduce_algorithm, library, library_version, variation, faults, sides"
+            ),
+        ),
+        (
+            "workload.batch_per_worker=360",
+            (
+                "workload.batch_per_worker: found 360, expected at most 359, so that 4 workers together take no more "
+                "than all 1437 samples at once"
+            ),
+        ),
+        (
+            "stop={accuracy: 0.9}",
+            (
+                "stop: found only accuracy, which may never be reached; expected one of epochs, updates, samples or "
+                "seconds too"
+            ),
+        ),
+        ("stop={}", "stop: found no rule; expected one of epochs, updates, samples or seconds too"),
+    ],
+)
+def test_one_mistake(change: str, told: str) -> None:
+    assert changed(change) == [told]
+
+
+def test_a_network_too_small_for_its_nodes() -> None:
+    assert changed("cluster.network={topology: fat-tree, k: 2}", "cluster.nodes[0].count=4") == [
+        "cluster.network.topology: found a fat-tree of 2 hosts (k = 2), expected 5 or more"
     ]
 
 
-def test_bad_unit() -> None:
-    path = "cluster.nodes[1].device.overhead"
-    right = "expected a time of 0 or more with its unit, such as '4 ms'"
-    assert changed(f"{path}=4 parsec") == [f"{path}: found '4 parsec', {right}; 'parsec' is no unit of it"]
-    assert changed(f"{path}=4") == [f"{path}: found 4, {right}"]
+def test_a_batch_of_all_samples_is_right() -> None:
+    assert load("quickstart", ["workload.batch_per_worker=359"]).workload.batch_per_worker == 359
+
+
+@pytest.mark.parametrize(
+    ("change", "begins", "ends"),
+    [
+        ("cluster=cori-knm", "cluster.system: found 'cori-knm', expected cori-knl, summit, ", "cori-knl"),
+        ("cluster.network.link=eth-10", "cluster.network.link: found 'eth-10', expected one of eth-1g, ", "eth-10g"),
+    ],
+)
+def test_an_unknown_name_is_told_the_nearest(change: str, begins: str, ends: str) -> None:
+    (line,) = changed(change)
+    assert line.startswith(begins) and line.endswith(f"(did you mean {ends}?)")
+
+
+def test_a_missing_device() -> None:
+    assert mistakes(SMALL.replace(NODES, "cluster: {nodes: [{workers_per_node: 4}]}\n")) == [
+        "scenario: cluster.nodes[0].device: missing; expected a device's name or a mapping"
+    ]
+
+
+def test_what_needs_the_cluster_is_checked_once_that_is_right() -> None:
+    known = [field.name for field in dataclasses.fields(find("sync-sgd"))]
+    assert changed("cluster.step_time.distribution=lognormal", "algorithms.agd.delay=-1", "algorithms[0].rat=1") == [
+        "cluster.step_time.distribution: unknown distribution 'lognormal' (did you mean lognorm?)",
+        "algorithms[0].rat: sync-sgd has no such key; it has " + ", ".join(known),
+    ]
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -97,28 +164,6 @@ def test_not_yaml(tmp_path: Path) -> None:
     assert line.endswith("), expected a scenario in YAML")
 
 
-def test_a_group_size_that_does_not_divide_the_workers() -> None:
-    assert changed("algorithms.hbs-sgd.group=3") == [
-        "algorithms[4].group: groups of 3 do not divide the 4 workers; 1, 2, 4 would, or 'node'"
-    ]
-
-
-def test_workers_without_devices() -> None:
-    assert mistakes(SMALL.replace(NODES, "cluster: {nodes: [{workers_per_node: 4}]}\n")) == [
-        "scenario: cluster.nodes[0].device: missing; expected a device's name or a mapping"
-    ]
-    assert changed("cluster.nodes=[]") == ["cluster.nodes: found [], expected a list of at least one"]
-
-
-# --- and others
-
-
-def test_more_workers_than_any_machine_has() -> None:
-    assert changed("cluster.nodes[1].count=1000000000") == [
-        "cluster.nodes: found 2000000002 workers in all, expected at most 100000"
-    ]
-
-
 def test_all_at_once() -> None:
     overrides = ["algorithms.agd.delay=-1", "algorithms[0].rat=1", "train.pace=devise", "seed=-1", "stop=", "nam=x"]
     found = mistakes(QUICKSTART.replace("batch_per_worker: 32", "batch_per_worker: 4000"), overrides)
@@ -132,14 +177,6 @@ def test_all_at_once() -> None:
         "nam",
     ]
     assert found[3] == "scenario: train.pace: found 'devise', expected device or none (did you mean device?)"
-
-
-def test_what_needs_the_cluster_is_checked_once_that_is_right() -> None:
-    known = [field.name for field in dataclasses.fields(find("sync-sgd"))]
-    assert changed("cluster.step_time.distribution=lognormal", "algorithms.agd.delay=-1", "algorithms[0].rat=1") == [
-        "cluster.step_time.distribution: unknown distribution 'lognormal' (did you mean lognorm?)",
-        "algorithms[0].rat: sync-sgd has no such key; it has " + ", ".join(known),
-    ]
 
 
 def test_keys_given_twice() -> None:
@@ -189,23 +226,6 @@ def test_overrides_of_paths_that_are_not_there() -> None:
         assert changed(bad) == [f"--set: found {bad!r}, expected path=value, such as cluster.nodes[0].count=2"]
 
 
-def test_batches_that_together_exceed_the_population() -> None:
-    assert changed("workload.batch_per_worker=360") == [
-        (
-            "workload.batch_per_worker: found 360, expected at most 359, so that 4 workers together take no more than "
-            "all 1437 samples at once"
-        )
-    ]
-    assert load("quickstart", ["workload.batch_per_worker=359"]).workload.batch_per_worker == 359
-
-
-def test_runs_that_may_never_end() -> None:
-    assert changed("stop={accuracy: 0.9}") == [
-        "stop: found only accuracy, which may never be reached; expected one of epochs, updates, samples or seconds too"
-    ]
-    assert changed("stop={}") == ["stop: found no rule; expected one of epochs, updates, samples or seconds too"]
-
-
 def test_devices_too_fast_to_be_paced_here() -> None:
     scenario = load("quickstart", ["cluster.nodes[0].device={name: quick, overhead: 0.1 ms, per_sample: 10 us}"])
     assert len(scenario.plans()) == 6  # simulating it is no problem
@@ -218,39 +238,6 @@ def test_devices_too_fast_to_be_paced_here() -> None:
     )
     for way in ("train.time_dilation=48", "train.pace=none"):
         assert len(load(scenario, [way]).plans(paced=True)) == 6
-
-
-def test_an_unknown_system_is_told_the_nearest() -> None:
-    (line,) = changed("cluster=cori-knm")
-    assert line.startswith("cluster.system: found 'cori-knm', expected cori-knl, summit, ")
-    assert line.endswith("(did you mean cori-knl?)")
-
-
-def test_a_network_too_small_for_its_nodes() -> None:
-    assert changed("cluster.network={topology: fat-tree, k: 2}", "cluster.nodes[0].count=4") == [
-        "cluster.network.topology: found a fat-tree of 2 hosts (k = 2), expected 5 or more"
-    ]
-
-
-def test_parameters_that_a_network_does_not_have() -> None:
-    assert changed("cluster.network={topology: torus, sidse: 3x3}") == [
-        (
-            "cluster.network.sidse: unknown key (did you mean sides?); there are topology, file, link, "
-            "intra_node_link, routing, allreduce_algorithm, library, library_version, variation, faults, sides"
-        )
-    ]
-
-
-def test_a_node_with_fewer_devices_than_workers() -> None:
-    assert changed("cluster.nodes[0]={node: dgx1, workers_per_node: 9}") == [
-        "cluster.nodes[0].workers_per_node: found 9, expected at most 8, as many as a dgx1 has"
-    ]
-
-
-def test_an_unknown_link_is_told_the_nearest() -> None:
-    (line,) = changed("cluster.network.link=eth-10")
-    assert "cluster.network.link: found 'eth-10', expected one of eth-1g, " in line
-    assert line.endswith("(did you mean eth-10g?)")
 
 
 @pytest.mark.parametrize("value", ["[a, b]", "{a: 1}", "3", "true", "[[1]]"])
@@ -278,12 +265,6 @@ def test_a_topologys_own_link_is_looked_at_as_any_other() -> None:
     ]
 
 
-def test_a_server_on_a_node_that_is_not_there() -> None:
-    assert changed("cluster.server.node=2") == [
-        "cluster.server.node: found 2, expected a node below 2, the number of nodes"
-    ]
-
-
 def test_hyperparameters_for_all() -> None:
     assert changed("hyperparameters={momentun: 0.9}") == [
         (
@@ -294,19 +275,6 @@ def test_hyperparameters_for_all() -> None:
     assert changed("hyperparameters={momentum: much}") == ["hyperparameters.momentum: found 'much', expected a number"]
     (line,) = mistakes(SMALL, ["hyperparameters.delay=1"])
     assert line.startswith("scenario: hyperparameters.delay: no algorithm here has this")
-
-
-def test_the_type_of_a_hyperparameter() -> None:
-    assert changed("algorithms.hbs-sgd.group=rack") == [
-        "algorithms[4].group: found 'rack', expected a whole number or 'node'"
-    ]
-    assert changed("algorithms.easgd.elastic=true") == ["algorithms[2].elastic: found True, expected a number or null"]
-
-
-def test_the_same_algorithm_twice() -> None:
-    assert changed("algorithms[0]=easgd") == [
-        "algorithms[2]: easgd is there twice with the same hyper-parameters; expected once, or a label"
-    ]
 
 
 def test_unknown_algorithms_on_the_command_line() -> None:
