@@ -93,12 +93,9 @@ def say_where(runs: Sequence[Run], output: Output) -> None:
     if output.verbose:
         for run in runs:
             output.note(str(run.path))
-            if (placed := run.machine.get("placement")) is not None:
-                output.note(f"  {placed['words']}")
-            if (network := run.machine.get("network")) is not None:
-                output.note(f"  {network['words']}")
-            if (devices := run.machine.get("devices")) is not None:
-                output.note(f"  {devices['words']}")
+            for about in ("placement", "network", "devices"):
+                if about in run.machine:
+                    output.note(f"  {run.machine[about]['words']}")
             if (engine := run.machine.get("engine")) is not None:
                 output.note(f"  simulated {HOW[engine['name']]}, because {engine['reason']}")
             for collective in run.machine.get("collectives", ()):

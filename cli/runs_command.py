@@ -95,7 +95,7 @@ def runs(
       paceline runs --older-than '30 days' --where 'final_accuracy<0.5' --delete
     """
     from paceline.records.stored_runs import filter_of, find_runs, sorted_by
-    from paceline.reports.stored_run_tables import answer_of_stored_runs, compare_runs, comparison_answer
+    from paceline.reports.stored_run_tables import answer_of_compared_runs, answer_of_stored_runs
 
     asked = filter_of(scenarios or (), split_names(algorithms), seeds or (), kind, older_than, where or ())
     if compare and delete:
@@ -113,7 +113,7 @@ def runs(
     if delete:
         _delete(selected, output, yes=yes)
     else:
-        output.give(comparison_answer(compare_runs(selected)) if compare else answer_of_stored_runs(selected, stored))
+        output.give(answer_of_compared_runs(selected) if compare else answer_of_stored_runs(selected, stored))
 
 
 def _delete(selected: list[StoredRun], output: Output, *, yes: bool) -> None:

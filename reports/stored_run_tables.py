@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
@@ -32,6 +31,7 @@ from paceline.records.figures import (
     WAITING,
     WALL_TIME,
     Figure,
+    present,
     signed_percent,
 )
 from paceline.records.keeping import says
@@ -93,27 +93,8 @@ def answer_of_stored_runs(selected: Sequence[StoredRun], folders: RunFolders) ->
     return Answer("Stored runs", [runs_list(selected)] if selected else nothing, lambda: document)
 
 
-@dataclass(frozen=True, slots=True)
-class RunComparison:
-    """The figures of several runs and the keys in which they differ; None stands for a missing value."""
-
-    runs: list[StoredRun]
-    figures: list[tuple[Figure, list[float | None]]]
-    differences: list[tuple[str, list[Any]]]
-
-    def record(self) -> dict[str, Any]:
-        """Returns the comparison for a JSON answer."""
-        return {
-            "runs": [str(run.path) for run in self.runs],
-            "figures": [
-                {"name": figure.title, "path": figure.key, "values": values} for figure, values in self.figures
-            ],
-            "differences": [{"key": key, "values": values} for key, values in self.differences],
-        }
-
-
-def compare_runs(runs: Sequence[StoredRun]) -> RunComparison:
-    """Compares stored runs.
+def answer_of_compared_runs(runs: Sequence[StoredRun]) -> Answer:
+    """Returns the answer of `paceline runs --compare`: the figures of runs, and the keys in which they differ.
 
     Args:
         runs: the runs; the first is the reference.
@@ -126,37 +107,31 @@ def compare_runs(runs: Sequence[StoredRun]) -> RunComparison:
             f"--compare: found {len(runs)} run{'s' * (len(runs) != 1)}; expected 2 to {MOST_COMPARED}: give their "
             "folders, or select them with --scenario, --algorithm, --seed, --kind or --where"
         )
-    figures = []
-    for figure in COMPARED:
-        values = [_number(figure.of(run.summary)) for run in runs]
-        if any(value is not None for value in values):
-            figures.append((figure, values))
-    return RunComparison(list(runs), figures, list(differences(runs)))
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
-
-
-def comparison_tables(compared: RunComparison) -> list[Block]:
-    """Returns the legend, the table of figures and the table of differences."""
-    numbers = [str(number) for number in range(1, len(compared.runs) + 1)]
-    legend = "\n".join(f"{number}  {run.path}" for number, run in zip(numbers, compared.runs, strict=True))
-    figures = Table(
+    figures = [
+        (figure, [None if (value := figure.of(run.summary)) is None else float(value) for run in runs])
+        for figure in present(COMPARED, (run.summary for run in runs))
+    ]
+    different = list(differences(runs))
+    document = {
+        "runs": [str(run.path) for run in runs],
+        "figures": [{"name": figure.title, "path": figure.key, "values": values} for figure, values in figures],
+        "differences": [{"key": key, "values": values} for key, values in different],
+    }
+    numbers = [str(number) for number in range(1, len(runs) + 1)]
+    legend = "\n".join(f"{number}  {run.path}" for number, run in zip(numbers, runs, strict=True))
+    table = Table(
         "Figures, and below them the difference from run 1 in %",
         [Column("figure"), *(Column(number, PLAIN) for number in numbers)],
-        [(figure.title, *_beside_first(figure, values)) for figure, values in compared.figures],
+        [(figure.title, *_beside_first(figure, values)) for figure, values in figures],
     )
-    if not compared.differences:
-        return [Claim(f"{legend}\n"), figures, Claim("The runs have the same scenario, versions and machine.")]
-    rows = [(key, *(None if value is None else str(value) for value in values)) for key, values in compared.differences]
-    different = Table("Differences of scenario, versions and machine", [Column("key"), *map(Column, numbers)], rows)
-    return [Claim(f"{legend}\n"), figures, different]
-
-
-def comparison_answer(compared: RunComparison) -> Answer:
-    """Returns the answer of `paceline runs --compare`."""
-    return Answer("Stored runs side by side", comparison_tables(compared), compared.record)
+    rows = [(key, *(None if value is None else str(value) for value in values)) for key, values in different]
+    columns = [Column("key"), *map(Column, numbers)]
+    last = (
+        Table("Differences of scenario, versions and machine", columns, rows)
+        if different
+        else Claim("The runs have the same scenario, versions and machine.")
+    )
+    return Answer("Stored runs side by side", [Claim(f"{legend}\n"), table, last], lambda: document)
 
 
 def _beside_first(figure: Figure, values: Sequence[float | None]) -> Iterator[TableCell]:

@@ -15,8 +15,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
 from paceline.records.store import save
 from paceline.records.stored_runs import Filter, RunFolders, condition, delete_runs, find_runs, seconds_of
-from paceline.reports.blocks import Table
-from paceline.reports.stored_run_tables import compare_runs, comparison_tables, rank_rows
+from paceline.reports.stored_run_tables import answer_of_compared_runs, rank_rows
 from tests.made_up import run
 from tests.stored import flip
 
@@ -100,12 +99,11 @@ def test_all_mistakes_are_said_together(folder: Path) -> None:
 
 def test_a_comparison_has_relative_figures_and_the_keys_that_differ(folder: Path) -> None:
     runs = {one.path.name: one for one in find_runs([folder]).runs}
-    found = compare_runs([runs[ALL[1]], runs[ALL[2]], runs[ALL[0]]])
-    (duration, *_) = found.figures
-    assert duration[1] == [4.0, 6.0, 8.0]
-    table = next(part for part in comparison_tables(found) if isinstance(part, Table))
-    assert [table.text(0, column) for column in (1, 2, 3)] == ["4", "6\n+50.0", "8\n+100.0"]
-    assert dict(found.differences) == {
+    answer = answer_of_compared_runs([runs[ALL[1]], runs[ALL[2]], runs[ALL[0]]])
+    document = answer.data()
+    assert document["figures"][0]["values"] == [4.0, 6.0, 8.0]
+    assert [answer.tables[0].text(0, column) for column in (1, 2, 3)] == ["4", "6\n+50.0", "8\n+100.0"]
+    assert {row["key"]: row["values"] for row in document["differences"]} == {
         "kind": ["simulated", "measured", "simulated"],
         "algorithm": ["async-sgd", "async-sgd", "sync-sgd"],
         "seed": [1, 2, 1],
@@ -113,7 +111,7 @@ def test_a_comparison_has_relative_figures_and_the_keys_that_differ(folder: Path
         "workload.model": [None, None, "m"],
     }
     with pytest.raises(InputError, match="found 1 run; expected 2 to 6"):
-        compare_runs([runs[ALL[0]]])
+        answer_of_compared_runs([runs[ALL[0]]])
 
 
 def test_only_selected_runs_are_deleted_and_links_are_not(folder: Path) -> None:
