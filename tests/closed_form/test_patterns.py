@@ -11,6 +11,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.collectives.contention import Contention
 from paceline.simulator.collectives.pattern_time import alone_s
@@ -31,8 +32,8 @@ from paceline.topologies import closed_forms as forms
 from tests.replay import Players, Replay, Uniform, replayed_s, simulate_by_events
 from tests.thorough import examples
 
-NUMBERS = [2, 3, 4, 6, 8, 12, 16, 48, 64, 100]
-POWERS = [2, 4, 8, 16, 64]
+NUMBERS = [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 48, 64, 100]
+POWERS = [1, 2, 4, 8, 16, 64]
 ALPHA_S, BETA, GAMMA = 1.3e-6, 0.7e-9, 0.11e-9
 Form = Callable[..., float]
 
@@ -95,7 +96,41 @@ def test_two_levels_that_share_a_nic(workers_per_node: int, nodes: int) -> None:
     assert alone_s(plan("AllReduce", "two-level", fabric, nbytes), fabric).max() == close(expected_s)
 
 
-ALL = [(kind, name) for kind, names in PATTERNS.items() for name in names]
+def test_halving_doubling_of_six_ranks_counts_the_next_power_of_two_below() -> None:
+    """O1, C5: 'p=6: exact 3.512 ms against 3.679 ms from the comment' differ in n β by 2 (5/6 − 3/4)."""
+    exact = forms.halving_doubling_s(6, 1e6, 0.0, 1e-9)
+    comment = (2 * 5 / 6 + 2) * 1e6 * 1e-9
+    assert comment - exact == pytest.approx(2 * (5 / 6 - 3 / 4) * 1e-3)
+
+
+def test_ring_beats_recursive_doubling_where_the_oracle_says() -> None:
+    """O1, C12: its crossing for 8 ranks, 176 000 B, fixes α/β; the one for 64 ranks, 595 349 B, must then follow."""
+    ratio = 176_000 * (3 - 14 / 8) / (14 - 3)  # α/β in bytes
+
+    def ring_wins(nbytes: float) -> bool:
+        ring_s = forms.ring_all_reduce_s(64, nbytes, ratio, 1.0)
+        return ring_s < forms.recursive_doubling_s(64, nbytes, ratio, 1.0)
+
+    assert not ring_wins(595_349 * 0.999)
+    assert ring_wins(595_349 * 1.001)
+
+
+def test_patterns_for_powers_of_two_refuse_others() -> None:
+    for pattern in (forms.doubling_all_gather_s, forms.halving_reduce_scatter_s):
+        with pytest.raises(InputError, match="found 6 ranks; this pattern needs a power of two"):
+            pattern(6, 1000.0, ALPHA_S, BETA)
+
+
+def test_bus_bandwidth_of_a_ring_without_latency_is_the_links() -> None:
+    for p in (2, 6, 64):
+        seconds = forms.ring_all_reduce_s(p, 1e9, 0.0, 1 / 12e9)
+        assert forms.bus_bytes_per_s("all-reduce", p, 1e9, seconds) == pytest.approx(12e9)
+        seconds = forms.ring_all_gather_s(p, 1e9, 0.0, 1 / 12e9)
+        assert forms.bus_bytes_per_s("all-gather", p, 1e9, seconds) == pytest.approx(12e9)
+        assert forms.bus_bytes_per_s("broadcast", p, 1e9, 1.0) == 1e9
+
+
+ALL: list[tuple[Kind, str]] = [(kind, name) for kind, names in PATTERNS.items() for name in names]
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
@@ -317,8 +352,7 @@ def test_everybody_ends_with_the_right_result(kind: Kind, name: str, data: st.Da
     p = data.draw(SOME, label="p")
     root = data.draw(st.integers(0, p - 1), label="root") if kind in ("Broadcast", "Reduce") else 0
     workers_per_node = data.draw(st.integers(1, p), label="per node")
-    nodes = tuple(tuple(range(first, min(first + workers_per_node, p))) for first in range(0, p, workers_per_node))
-    result = carried_out(kind, name, Setting(p, NBYTES, root, nodes))
+    result = carried_out(kind, name, setting(p, NBYTES, workers_per_node, root))
     match kind:
         case "AllReduce":
             assert (result == 1).all()
@@ -333,12 +367,13 @@ def test_everybody_ends_with_the_right_result(kind: Kind, name: str, data: st.Da
 
 
 @given(SOME)
-def test_a_barrier_hears_of_everybody(p: int) -> None:
+def test_a_barrier_hears_of_everybody_and_no_sooner(p: int) -> None:
     heard = np.eye(p, dtype=bool)
     (rounds,) = build("Barrier", "dissemination", Setting(p, 0.0, 0, ())).parts
-    for one in rounds:
+    for messages in rounds:
+        assert not heard.all()
         before = heard.copy()
-        for source, target in zip(one.sources, one.targets, strict=True):
+        for source, target in zip(messages.sources, messages.targets, strict=True):
             heard[target] |= before[source]
     assert heard.all()
 
@@ -368,8 +403,7 @@ def test_two_trees_add_up_the_values_and_hand_them_out(nodes: int, size: int, nb
 
 
 def test_every_pattern_has_a_rule_or_a_test_of_its_own() -> None:
-    names = {(kind, name) for kind, several in PATTERNS.items() for name in several}
-    assert names - set(RULES) == {
+    assert set(ALL) - set(RULES) == {
         ("AllReduce", "double-tree"),
         ("AllReduce", "ring-channels"),
         ("Barrier", "dissemination"),
@@ -382,15 +416,6 @@ def test_every_pattern_has_a_rule_or_a_test_of_its_own() -> None:
 Crossing = tuple[float, float, tuple[str, ...]]
 """a flow beside collectives: its start, its bytes, its ports"""
 Beginning = tuple[float, CollectivePlan]
-
-
-def plan_of(fabric: Uniform, kind: Kind, name: str, nbytes: float) -> CollectivePlan:
-    nodes = tuple(
-        tuple(range(first, min(first + fabric.workers_per_node, fabric.p)))
-        for first in range(0, fabric.p, fabric.workers_per_node)
-    )
-    pattern = build(kind, name, Setting(fabric.p, nbytes, 0, nodes))
-    return CollectivePlan(pattern, tuple(map(Rank, range(fabric.p))), fabric.paths, fabric.reduce_s_per_byte)
 
 
 def simulated_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing]) -> list[float]:
@@ -443,7 +468,7 @@ def replayed_together_s(fabric: Uniform, plans: list[Beginning], crossing: list[
 def test_a_flow_that_crosses_a_ring_of_64() -> None:
     """It begins when the ring, of which no message has been simulated so far, is half done."""
     fabric = Uniform(64)
-    ring = plan_of(fabric, "AllReduce", "ring", 4e6)
+    ring = plan("AllReduce", "ring", fabric, 4e6)
     quiet_s = float(alone_s(ring, fabric).max())
     crossing: list[Crossing] = [(0.45 * quiet_s, 1.5e6, ("up 3", "down 40"))]
     found_s = simulated_s(fabric, [(0.0, ring)], crossing)
@@ -453,7 +478,7 @@ def test_a_flow_that_crosses_a_ring_of_64() -> None:
 
 def test_a_ring_that_begins_beside_a_flow_shares_its_port() -> None:
     fabric = Uniform(8)
-    ring = plan_of(fabric, "AllReduce", "ring", 4e6)
+    ring = plan("AllReduce", "ring", fabric, 4e6)
     quiet_s = float(alone_s(ring, fabric).max())
     crossing: list[Crossing] = [(0.0, 4e6, ("up 3",))]
     found_s = simulated_s(fabric, [(1e-6, ring)], crossing)
@@ -463,13 +488,12 @@ def test_a_ring_that_begins_beside_a_flow_shares_its_port() -> None:
 
 def test_flows_after_the_end_or_elsewhere_disturb_nothing() -> None:
     fabric = Uniform(8)
-    tree = plan_of(fabric, "Broadcast", "binomial-tree", 1e6)
+    tree = plan("Broadcast", "binomial-tree", fabric, 1e6)
     quiet_s = float(alone_s(tree, fabric).max())
     crossing: list[Crossing] = [(0.0, 1e7, ("up 7",)), (2 * quiet_s, 1e7, ("up 0",))]
     assert simulated_s(fabric, [(0.0, tree)], crossing)[0] == pytest.approx(quiet_s, rel=1e-9)
 
 
-NAMES: list[tuple[Kind, str]] = [(kind, name) for kind, names in PATTERNS.items() for name in names]
 SMALL = [1e3, 1e5]
 
 
@@ -481,7 +505,7 @@ def test_collectives_and_flows_that_share_ports_equal_the_replay(data: st.DataOb
     )
     begins = st.sampled_from([0.0, 3e-6, 1.1e-5, 4e-5])
     plans = [
-        (data.draw(begins), plan_of(fabric, *data.draw(st.sampled_from(NAMES)), data.draw(st.sampled_from(SMALL))))
+        (data.draw(begins), plan(*data.draw(st.sampled_from(ALL)), fabric, data.draw(st.sampled_from(SMALL))))
         for _ in range(data.draw(st.integers(1, 2), label="collectives"))
     ]
     ports = sorted(fabric.capacity)
