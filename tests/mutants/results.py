@@ -311,7 +311,7 @@ WORKLOADS = (
         old="return samples.index * together + first",
         new="return samples.index * samples.count + first",
         bug="Workers use samples that others have used in earlier steps.",
-        tests=("property/test_sampling.py", "closed_form/test_quadratic_noise.py", "unit/test_doctests.py"),
+        tests=("property/test_sampling.py", "closed_form/test_quadratic.py", "unit/test_doctests.py"),
     ),
     Mutant(
         name="quadratic-loss-doubled",
@@ -327,7 +327,7 @@ WORKLOADS = (
         old="self._noise_scale = np.sqrt(self.noise_variance)",
         new="self._noise_scale = self.noise_variance",
         bug="Gradient noise is scaled by its variance instead of its standard deviation.",
-        tests=("closed_form/test_quadratic_noise.py", "unit/test_quadratic.py"),
+        tests=("closed_form/test_quadratic.py", "unit/test_quadratic.py"),
     ),
     Mutant(
         name="noise-detail-too-large",
@@ -335,7 +335,7 @@ WORKLOADS = (
         old="2.0 ** (-(level + 1) / 2)",
         new="2.0 ** (-level / 2)",
         bug="Small batches have more noise than independent samples would.",
-        tests=("closed_form/test_quadratic_noise.py", "unit/test_workloads.py"),
+        tests=("closed_form/test_quadratic.py", "unit/test_workloads.py"),
     ),
     Mutant(
         name="window-beyond-part",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, pairwise
-from math import floor, pi, sin
+from math import floor
 from typing import Any
 
 import numpy as np
@@ -40,42 +40,12 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import MeasuredNetwork
 from tests.clusters import fixed_costs
 from tests.exact import Apart, ExactBowl, UnlikeBowl, applied, ends, fractions
-from tests.support import Bowl, FixedTiming, job_of
-from tests.thorough import sampled
+from tests.support import FixedTiming, job_of
 
 ORDERS = st.integers(0, 2**16).map(Shuffled)
 
 
-@dataclass(frozen=True)
-class Parabola(Bowl):
-    """f = x²/2 for every worker: curvature 1."""
-
-    def initial(self) -> Any:
-        return np.ones(self.size)
-
-    def load(self, samples: Samples) -> Any:
-        return np.zeros(self.size)
-
-
 DELAYED = pytest.mark.parametrize("delayed", [Agd, LayerwiseAgd])
-
-
-@pytest.mark.parametrize(("delayed", "workers"), [(Agd, 1), (Agd, 3), (LayerwiseAgd, 1)])
-@pytest.mark.parametrize("delay", sampled(range(6), [3]))
-def test_the_rate_limit_of_a_delay(delayed: type[Agd], delay: int, workers: int) -> None:
-    """Number 39: on f = hx²/2, AGD-d converges iff ηh < 2 sin(π / (2(2d + 1))): 2, 1, 0.618, 0.445, 0.347, 0.285.
-
-    2 % off the limit, 600 steps part the two sides by more than a factor of two either way.
-    """
-    limit = 2 * sin(pi / (2 * (2 * delay + 1)))
-    peaks = {}
-    for side in (0.98, 1.02):
-        run = AnyOrder(job_of(delayed(delay=delay, learning_rate=side * limit), workers, steps=600, learner=Parabola()))
-        run.run()
-        sizes = [float(np.abs(op.weights.vector).max()) for op in applied(run, Rank(0))]
-        peaks[side] = max(sizes[:60]), max(sizes[-60:])
-    assert peaks[0.98][1] < 0.5 * peaks[0.98][0]
-    assert peaks[1.02][1] > 2 * peaks[1.02][0]
 
 
 @DELAYED
