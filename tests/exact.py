@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,6 +15,8 @@ from paceline.algorithms.core.method import Method, RankContext
 from paceline.algorithms.core.operations import AllReduce, RecordUpdate
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.checking.anyorder import AnyOrder
+from paceline.checking.moves import Chooser, first
+from paceline.testing.contract.programs import job_of
 
 
 def fractions(numbers: Iterable[Any]) -> Any:
@@ -65,10 +67,25 @@ class UnlikeBowl(ExactBowl):
         return curvature * gradient, loss
 
 
+def exact_run(method: Any, workers: int, steps: int, choose: Chooser = first, learner: Any = UnlikeBowl()) -> AnyOrder:
+    """A run in some order of moves; exact if the learner and the numbers of the method are."""
+    run = AnyOrder(job_of(method, workers, steps=steps, learner=learner))
+    run.run(choose)
+    return run
+
+
 def applied(run: AnyOrder, rank: Rank) -> list[RecordUpdate]:
     """Returns the updates that a rank applied as a whole, in order, without those of single layers."""
     ops = [entry.op for entry in run.log if isinstance(entry.op, RecordUpdate) and entry.move.rank == rank]
     return [op for op in ops if op.layer is None]
+
+
+def assert_everyone_applies(run: AnyOrder, expected: Sequence[Any]) -> None:
+    """Every worker's weights after its updates of whole rounds are these, exactly."""
+    for rank in run.job.team[0].workers:
+        history = [op.weights.vector for op in applied(run, rank) if op.advance]
+        assert len(history) == len(expected)
+        assert all((vector == other).all() for vector, other in zip(history, expected, strict=True))
 
 
 def ends(run: AnyOrder) -> Any:

@@ -25,7 +25,6 @@ from paceline.algorithms.methods.async_elastic import AsyncEasgd
 from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemorySgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.hidden_state import run_in_parts
 from paceline.checking.moves import Chooser, Move, Shuffled
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
@@ -120,24 +119,6 @@ def test_the_weights_are_the_start_and_all_that_was_added(
     expected = ExactBowl().initial() + sum(value for _, value in added(run))
     assert (run.trace.weights == expected).all()
     assert all((state.weights.vector == expected).all() for state in run.trace.states.values())
-
-
-@BOTH
-@given(order=ORDERS, workers=st.integers(1, 3), stops=st.sets(st.integers(0, 6), max_size=2))
-def test_it_goes_on_where_it_stopped(
-    order: Chooser, method: type[SharedMemorySgd], workers: int, stops: set[int]
-) -> None:
-    """The memory is removed in between and filled from the states; no step is lost or done twice, versions continue."""
-    job = exact_job(method(learning_rate=TENTH), workers, 6)
-    parts = run_in_parts(job, sorted(stops), lambda: order)
-    rows = [row for part in parts for row in part.updates]
-    assert len(rows) == 6
-    for rank in range(workers):
-        steps = [row.step for row in rows if row.rank == rank]
-        assert steps == list(range(len(steps)))
-    for part, stop in zip(parts, [*sorted(stops), 6], strict=True):
-        assert (part.snapshots[-1].version if part.snapshots else stop) == stop
-    assert all(row.staleness >= 0 for row in rows)
 
 
 @given(order=ORDERS, workers=WORKERS, steps=STEPS, lock=st.booleans())

@@ -34,15 +34,15 @@ from paceline.algorithms.methods.layerwise import Agd, LayerwiseAgd
 from paceline.algorithms.methods.noloco import NoLoCo, RoundChange
 from paceline.algorithms.methods.outer import Co2
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Chooser, Shuffled, first
+from paceline.checking.moves import Chooser, Shuffled
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import MeasuredNetwork
 from tests.clusters import fixed_costs
-from tests.exact import Apart, ExactBowl, UnlikeBowl, applied, ends, fractions
+from tests.exact import Apart, ExactBowl, UnlikeBowl, applied, assert_everyone_applies, ends, exact_run, fractions
 from tests.support import FixedTiming, job_of
 
 ORDERS = st.integers(0, 2**16).map(Shuffled)
+TENTH: Any = Fraction(1, 10)
 
 
 DELAYED = pytest.mark.parametrize("delayed", [Agd, LayerwiseAgd])
@@ -56,9 +56,8 @@ def test_the_delay_is_exact_and_replicas_are_equal(
     """Number 40, exactly: x_{t+1} = x_t − η mean g(x_{t−d}); the first d steps change nothing; replicas are equal."""
     method: Any = delayed(delay=delay, learning_rate=Fraction(1, 10))  # type: ignore[arg-type]
     learner = ExactBowl()
-    run = AnyOrder(job_of(method, workers, steps=steps, learner=learner))
-    trace = run.run(order)
-    assert {row.staleness for row in trace.updates} <= {delay}
+    run = exact_run(method, workers, steps, order, learner)
+    assert {row.staleness for row in run.trace.updates} <= {delay}
     x = [learner.initial()]
     for t in range(steps):
         change: Any = 0
@@ -67,28 +66,17 @@ def test_the_delay_is_exact_and_replicas_are_equal(
             gradients = [learner.gradient(x[t - delay], learner.load(batch))[0] for batch in batches]
             change = Fraction(1, 10) * sum(gradients) / workers
         x.append(x[t] - change)
-    for rank in range(workers):
-        history = [op.weights.vector for op in applied(run, Rank(rank))]
-        assert len(history) == steps
-        assert all((mine == expected).all() for mine, expected in zip(history, x[1:], strict=True))
+    assert_everyone_applies(run, x[1:])
 
 
 # --- ACCO -------------------------------------------------------------------------------------------------------------
-
-
-ETA = Fraction(1, 10)
-
-
-def acco(**given: Any) -> Acco:
-    return Acco(**{"learning_rate": ETA, **given})
 
 
 @given(order=ORDERS, workers=st.integers(1, 3), accumulate=st.integers(1, 3), steps=st.integers(0, 13))
 def test_both_halves_are_those_of_the_paper(order: Shuffled, workers: int, accumulate: int, steps: int) -> None:
     """Exactly: y_{t+1} = θ_t − η h_t and θ_{t+1} = θ_t − η (h_t + g_t) / 2, with h_t at y_t and g_t at θ_t."""
     learner = UnlikeBowl()
-    run = AnyOrder(job_of(acco(accumulate=accumulate), workers, steps=steps, learner=learner))
-    trace = run.run(order)
+    run = exact_run(Acco(learning_rate=TENTH, accumulate=accumulate), workers, steps, order)
 
     def half(number: int, at: Any) -> Any:
         indices = range(number * accumulate, (number + 1) * accumulate)
@@ -99,17 +87,12 @@ def test_both_halves_are_those_of_the_paper(order: Shuffled, workers: int, accum
     expected = []
     for t in range(steps // accumulate // 2):
         h, g = half(2 * t, estimate), half(2 * t + 1, theta)
-        estimate, theta = theta - ETA * h, theta - ETA * (h + g) / 2
+        estimate, theta = theta - TENTH * h, theta - TENTH * (h + g) / 2
         expected.append(theta)
     landed = (steps // accumulate - 1) // 2 if steps >= accumulate else 0  # after the first half of the next round
-    for rank in range(workers):
-        history = [op.weights.vector for op in applied(run, Rank(rank))]
-        assert len(history) == landed
-        assert all((mine == one).all() for mine, one in zip(history, expected, strict=False))
-    assert all(
-        row.staleness == (1 if row.step // accumulate % 2 == 0 and row.step >= accumulate else 0)
-        for row in trace.updates
-    )
+    assert_everyone_applies(run, expected[:landed])
+    for row in run.trace.updates:
+        assert row.staleness == (row.step // accumulate % 2 == 0 and row.step >= accumulate)
 
 
 def test_an_estimate_leaves_no_momentum() -> None:
@@ -119,22 +102,7 @@ def test_an_estimate_leaves_no_momentum() -> None:
     assert state.optimizer_state.number == 2 == state.weights.version
 
 
-def test_communication_hides_behind_the_gradients() -> None:
-    """An all-reduce of 0.9 s is free behind gradients of 1 s, and one of 1.5 s costs the difference."""
-
-    def wall(seconds: float) -> float:
-        network = MeasuredNetwork(lambda _kind, _members, _size: seconds, lambda _: 0.0)
-        return simulate_job(job_of(Acco(), 2, steps=9), FixedTiming(), network, Schedule(every=1)).wall_s
-
-    assert wall(0.9) == pytest.approx(9 + 0.9)  # the last one is completed
-    assert wall(1.5) == pytest.approx(9 + 8 * 0.5 + 1.5)
-
-
 # --- CO2 --------------------------------------------------------------------------------------------------------------
-
-
-def co2(**given: Any) -> Co2:
-    return Co2(**{"learning_rate": ETA, "outer_learning_rate": 1, "outer_momentum": 0, "gap_penalty": 1, **given})
 
 
 @given(
@@ -151,9 +119,9 @@ def test_an_outer_step_applies_the_change_of_the_round_before(
 ) -> None:
     """Exactly: V ← clip(M V + D_{t−1} / G) and y ← y − R V, with D the mean change of a round; the first one is 0."""
     learner, rate = UnlikeBowl(), Fraction(3, 4)
-    method = co2(period=period, outer_momentum=momentum, gap_penalty=penalty, clip=clip, outer_learning_rate=rate)
-    run = AnyOrder(job_of(method, workers, steps=period * rounds, learner=learner))
-    run.run(order)
+    options: dict[str, Any] = {"gap_penalty": penalty, "clip": clip, "outer_learning_rate": rate}
+    method = Co2(learning_rate=TENTH, period=period, outer_momentum=momentum, **options)
+    run = exact_run(method, workers, period * rounds, order)
     y, velocity, late, expected = learner.initial(), 0 * learner.initial(), None, []
     for number in range(rounds):
         change = 0 * y
@@ -161,7 +129,7 @@ def test_an_outer_step_applies_the_change_of_the_round_before(
             x = y
             for index in range(number * period, (number + 1) * period):
                 batch = Samples(worker=worker, workers=workers, index=index, count=8)
-                x = x - ETA * learner.gradient(x, learner.load(batch))[0]
+                x = x - TENTH * learner.gradient(x, learner.load(batch))[0]
             change = change + (y - x) / workers
         if late is not None:
             velocity = momentum * velocity + late / penalty
@@ -170,21 +138,21 @@ def test_an_outer_step_applies_the_change_of_the_round_before(
             y = y - rate * velocity
         late = change
         expected.append(y)
-    for rank in range(workers):
-        history = [op.weights.vector for op in applied(run, Rank(rank)) if op.advance]
-        assert len(history) == rounds
-        assert all((mine == one).all() for mine, one in zip(history, expected, strict=True))
+    assert_everyone_applies(run, expected)
 
 
-def test_communication_hides_behind_a_round() -> None:
-    """An all-reduce of 1.9 s is free behind a round of 2 s, and one of 2.5 s costs the difference."""
+@pytest.mark.parametrize(
+    ("method", "steps", "round_s"), [(Acco(), 9, 1.0), (Co2(period=2), 8, 2.0)], ids=["acco", "co2"]
+)
+def test_communication_hides_behind_a_round(method: Method, steps: int, round_s: float) -> None:
+    """An all-reduce that is 0.1 s shorter than a round is free, and of a longer one the difference is left."""
 
     def wall(seconds: float) -> float:
-        network = MeasuredNetwork(lambda _kind, _members, _size: seconds, lambda _: 0.0)
-        return simulate_job(job_of(Co2(period=2), 2, steps=8), FixedTiming(), network, Schedule(every=1)).wall_s
+        job = job_of(method, 2, steps=steps)
+        return simulate_job(job, FixedTiming(), fixed_costs(collective_s=seconds), Schedule(every=1)).wall_s
 
-    assert wall(1.9) == pytest.approx(8 + 1.9)  # the last one is completed
-    assert wall(2.5) == pytest.approx(8 + 3 * 0.5 + 2.5)
+    assert wall(round_s - 0.1) == pytest.approx(steps + round_s - 0.1)  # the last one is completed
+    assert wall(round_s + 0.5) == pytest.approx(steps + (steps / round_s - 1) * 0.5 + round_s + 0.5)
 
 
 # --- NoLoCo -----------------------------------------------------------------------------------------------------------
@@ -192,7 +160,6 @@ def test_communication_hides_behind_a_round() -> None:
 
 HALF: Any = Fraction(1, 2)
 ONE: Any = Fraction(1)
-TENTH: Any = Fraction(1, 10)
 NOTHING: Any = Fraction(0)
 SEEDS, PERIODS, STEPS = st.integers(0, 999), st.integers(1, 4), st.integers(1, 9)
 SHARES = st.fractions(0, 1, max_denominator=8)
@@ -201,12 +168,6 @@ SHARES = st.fractions(0, 1, max_denominator=8)
 @dataclass(frozen=True, kw_only=True)
 class NoLoCoApart(Apart, NoLoCo):
     """NoLoCo from different places."""
-
-
-def run_of(method: Method, workers: int, steps: int, seed: int | None = None, learner: Any = None) -> AnyOrder:
-    run = AnyOrder(job_of(method, workers, steps=steps, learner=learner or UnlikeBowl()))
-    run.run(first if seed is None else Shuffled(seed))
-    return run
 
 
 @given(workers=st.integers(2, 17), number=st.integers(0, 99), seed=st.integers(0, 99))
@@ -228,7 +189,7 @@ def test_all_pairs_meet() -> None:
 
 @given(seed=SEEDS, workers=st.integers(2, 5), period=PERIODS, steps=STEPS)
 def test_a_round_has_one_message_to_the_peer_and_one_back(seed: int, workers: int, period: int, steps: int) -> None:
-    run = run_of(NoLoCo(period=period), workers, steps, seed, ExactBowl())
+    run = exact_run(NoLoCo(period=period), workers, steps, Shuffled(seed), ExactBowl())
     sent = [(e.move.rank, e.op.to) for e in run.log if isinstance(e.op, Send)]
     asked = [(e.op.source, e.move.rank) for e in run.log if isinstance(e.op, Receive)]
     assert len(sent) == steps // period * (workers - workers % 2)
@@ -246,7 +207,7 @@ def test_without_gradients_the_mean_is_kept(
     method = NoLoCoApart(
         inner="sgd", learning_rate=NOTHING, period=period, outer_learning_rate=rate, outer_momentum=momentum, pull=pull
     )
-    run = run_of(method, workers, steps, seed, ExactBowl())
+    run = exact_run(method, workers, steps, Shuffled(seed), ExactBowl())
     start = [method.begin(me, run.job.learner.initial()).weights.vector for me in run.job.team]
     assert (ends(run).sum(axis=0) == np.sum(start, axis=0)).all()
 
@@ -256,7 +217,7 @@ def test_the_outer_step_is_the_stated_rule() -> None:
     rate, momentum, pull = Fraction(7, 10), Fraction(1, 2), Fraction(9, 10)
     options: dict[str, Any] = {"outer_learning_rate": rate, "outer_momentum": momentum, "pull": pull}
     method = NoLoCoApart(inner="sgd", learning_rate=TENTH, period=2, **options)
-    run = run_of(method, 4, 4, 5)
+    run = exact_run(method, 4, 4, Shuffled(5))
     rounds: dict[int, list[Any]] = {rank: [] for rank in range(4)}
     for entry in run.log:
         if isinstance(entry.op, Send):
@@ -286,15 +247,13 @@ def test_runs_without_learning_carry_only_sizes() -> None:
 BOTH = st.booleans()
 CREW, LOCAL_STEPS, ROUNDS, COUNTS = st.integers(1, 3), st.integers(1, 4), st.integers(0, 6), st.integers(1, 4)
 KINDS = st.sampled_from(["delayed-nesterov", "nesterov", "heavy-ball", "sgd"])
-TENTH, R, M = Fraction(1, 10), Fraction(7, 10), Fraction(9, 10)
+R, M = Fraction(7, 10), Fraction(9, 10)
 EXACTLY: dict[str, Any] = {"inner": "sgd", "learning_rate": TENTH, "outer_learning_rate": R, "outer_momentum": M}
 EXACTLY |= {"c": Fraction(0), "dylu": False}
 
 
-def ran(choose: Chooser, workers: int, steps: int, **given_: Any) -> AnyOrder:
-    run = AnyOrder(job_of(AsyncDiLoCo(**EXACTLY | given_), workers, steps=steps, learner=UnlikeBowl()))
-    run.run(choose)
-    return run
+def ran(choose: Chooser, workers: int, steps: int, **options: Any) -> AnyOrder:
+    return exact_run(AsyncDiLoCo(**EXACTLY | options), workers, steps, choose)
 
 
 def timed(method: Any, times: Sequence[float], steps: int, learner: Any = None) -> Trace:

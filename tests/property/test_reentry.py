@@ -32,7 +32,7 @@ CASES += [LayerwiseSgdNextForward(momentum=0.5, bucket=None)]
 
 @pytest.mark.parametrize("method", CASES, ids=repr)
 @given(seed=st.integers(0, 99), stops=st.sets(st.integers(0, STEPS), max_size=3))
-@examples(8, 200)
+@examples(4, 200)
 def test_deterministic_methods_do_not_notice(seed: int, method: Method, stops: set[int]) -> None:
     """Bit for bit, in every rank's weights and every row; with AGD, messages in flight are answered."""
     job = job_of(method, nodes=nodes_for(method, [[0, 1], [2]]), steps=STEPS)
@@ -52,15 +52,23 @@ ORDERED = [name for name, method in METHODS.items() if not method().deterministi
 
 @pytest.mark.parametrize("name", ORDERED)
 @given(seed=st.integers(0, 99), stops=st.sets(st.integers(0, 6), max_size=3))
-@examples(6, 100)
+@examples(4, 100)
 def test_others_go_on_where_they_stopped(name: str, seed: int, stops: set[int]) -> None:
-    """Versions continue to rise by 1, and no step is applied twice or left out before another of its worker."""
+    """Versions continue to rise by 1, and no step is applied twice or left out before another of its worker.
+
+    Shared memory is removed in between and filled from the states; no step is lost.
+    """
     method = built(name)
     job = job_of(method, nodes=nodes_for(method, [[0, 1], [2]]), steps=6)
-    rows = [row for part in run_in_parts(job, sorted(stops), lambda: Shuffled(seed)) for row in part.updates]
+    parts = run_in_parts(job, sorted(stops), lambda: Shuffled(seed))
+    rows = [row for part in parts for row in part.updates]
     versions = {row.version_applied for row in rows}
     assert all(row.staleness >= 0 for row in rows)
-    if not method.shared:  # without its lock, two steps may be of one version
+    if method.shared:  # without its lock, two steps may be of one version
+        assert len(rows) == 6
+        for part, stop in zip(parts, [*sorted(stops), 6], strict=True):
+            assert (part.snapshots[-1].version if part.snapshots else stop) == stop
+    else:
         assert versions == set(range(len(versions)))
     assert max(Counter((row.rank, row.step) for row in rows).values()) == 1
     if Guarantee.SYNCHRONOUS not in method.guarantees:  # such a server drops gradients that come too late

@@ -30,8 +30,8 @@ from paceline.algorithms.methods.outer import EagerDiLoCo, outer_step
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo, fragments_of
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled, first
-from tests.exact import ExactBowl, UnlikeBowl, applied, averages, ends
+from paceline.checking.moves import Shuffled
+from tests.exact import ExactBowl, UnlikeBowl, applied, averages, ends, exact_run
 from tests.support import Uneven, job_of, placed
 
 TENTH: Any = Fraction(1, 10)
@@ -42,11 +42,8 @@ INNER = st.sampled_from(["sgd", "adamw"])
 EXACT: dict[str, Any] = {"inner": "sgd", "learning_rate": TENTH}
 
 
-def finished(method: Method, workers: int, steps: int, seed: int | None = None, learner: Any = None) -> AnyOrder:
-    """A run in some order of moves; exact if no learner is given."""
-    run = AnyOrder(job_of(method, workers, steps=steps, learner=learner or UnlikeBowl()))
-    run.run(first if seed is None else Shuffled(seed))
-    return run
+def finished(method: Method, workers: int, steps: int, seed: int = 0, learner: Any = None) -> AnyOrder:
+    return exact_run(method, workers, steps, Shuffled(seed), learner or UnlikeBowl())
 
 
 def outers(run: AnyOrder, rank: int) -> list[Any]:
