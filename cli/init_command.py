@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.errors import Mistakes
 from paceline.cli.options import Only, complete_algorithms, split_names
 from paceline.cli.output import Output
 
@@ -54,23 +54,19 @@ def init(
     from paceline.scenarios import load
     from paceline.scenarios.resolution.new_scenario import new_scenario, valid_name
 
-    mistakes = []
-    if file.exists():
-        mistakes.append(f"found {str(file)!r}, which exists; expected a new name: nothing is overwritten")
-    if file.suffix not in (".yaml", ".yml"):
-        mistakes.append(f"found {str(file)!r}; expected a name that ends in .yaml")
-    if not file.parent.is_dir():
-        mistakes.append(f"found no folder {str(file.parent)!r}; expected one")
     names = split_names(algorithms)
     text = ""
-    try:
-        text = new_scenario(valid_name(file.stem), cluster, names)
-        if not mistakes:
-            load(text)  # methods may have demands on clusters
-    except InputError as error:
-        mistakes.append(str(error))
-    if mistakes:
-        raise InputError("\n".join(mistakes))
+    with Mistakes() as mistakes:
+        if file.exists():
+            mistakes.append(f"found {str(file)!r}, which exists; expected a new name: nothing is overwritten")
+        if file.suffix not in (".yaml", ".yml"):
+            mistakes.append(f"found {str(file)!r}; expected a name that ends in .yaml")
+        if not file.parent.is_dir():
+            mistakes.append(f"found no folder {str(file.parent)!r}; expected one")
+        with mistakes.noted():
+            text = new_scenario(valid_name(file.stem), cluster, names)
+            if not mistakes:
+                load(text)  # methods may have demands on clusters
     write_whole(file, text)
     document = {"path": str(file), "cluster": cluster, "algorithms": names}
     output.give(Answer("New scenario", [Claim(f"{file} written")], lambda: document))

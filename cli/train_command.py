@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.backend.transports.launchers import RefusedElsewhere, joined
 from paceline.cli.actions import answer_runs, keeper, naming_stored, reported, run_names, together
 from paceline.cli.options import EXIT_FAILED, Only, ScenarioOptions, scenario_argument
@@ -69,15 +69,15 @@ class Watching:
         Raises:
             InputError: they do not; all mistakes are reported.
         """
-        mistakes = []
-        if replay is not None and scenario is not None:
-            mistakes.append(f"--replay: found the scenario {scenario!r} beside it; a run is replayed with its own")
-        if replay is not None and self.predicted:
-            mistakes.append("--watch: found beside --replay, which has no clock; only real runs are watched")
-        if self.machine is not None and not self.predicted:
-            mistakes.append("--machine: found without --watch; only the prediction of a watched run uses the machine")
-        if mistakes:
-            raise InputError("\n".join(mistakes))
+        with Mistakes() as mistakes:
+            if replay is not None and scenario is not None:
+                mistakes.append(f"--replay: found the scenario {scenario!r} beside it; a run is replayed with its own")
+            if replay is not None and self.predicted:
+                mistakes.append("--watch: found beside --replay, which has no clock; only real runs are watched")
+            if self.machine is not None and not self.predicted:
+                mistakes.append(
+                    "--machine: found without --watch; only the prediction of a watched run uses the machine"
+                )
 
 
 def train(

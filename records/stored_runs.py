@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.core.checksums import read_sealed
-from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.algorithms.synonyms import meaning
 from paceline.records.document import flat
 from paceline.records.figures import at
@@ -287,21 +287,14 @@ def filter_of(
     >>> filter_of([], ["agd"], [], None, "2 h", ["wall_s<3"]).older_s
     7200.0
     """
-    mistakes: list[str] = []
     conditions: list[FigureCondition] = []
     older_s = None
-    for text in where:
-        try:
-            conditions.append(condition(text))
-        except InputError as error:
-            mistakes.append(str(error))
-    if older_than is not None:
-        try:
-            older_s = seconds_of(older_than)
-        except InputError as error:
-            mistakes.append(str(error))
-    if mistakes:
-        raise InputError("\n".join(mistakes))
+    with Mistakes() as mistakes:
+        for text in where:
+            with mistakes.noted():
+                conditions.append(condition(text))
+        with mistakes.noted():
+            older_s = None if older_than is None else seconds_of(older_than)
     return Filter(
         scenarios=scenarios,
         algorithms=algorithms,

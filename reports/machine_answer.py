@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.records.figures import BYTES, BYTES_PER_SECOND, MILLISECONDS
 from paceline.reports.blocks import Answer, Block, Claim, Column, Row, Table, TableCell, Tone
 from paceline.scenarios import load
@@ -144,11 +144,11 @@ class CalibrationRequest:
         """
         loaded = self.scenarios()
         imports = [*self.nccl_tests, *self.osu, *self.torch_profile, *self.runs]
-        mistakes = [f"--import-only, {imports[0]}: found files to import, which need no launcher"] if imports else []
-        if len(loaded) > 1:
-            mistakes.append(f"SCENARIO: found {len(loaded)} models, expected one in processes of a launcher")
-        if mistakes:
-            raise InputError("\n".join(mistakes))
+        with Mistakes() as mistakes:
+            if imports:
+                mistakes.append(f"--import-only, {imports[0]}: found files to import, which need no launcher")
+            if len(loaded) > 1:
+                mistakes.append(f"SCENARIO: found {len(loaded)} models, expected one in processes of a launcher")
         return loaded[0]
 
     def imported(self, scenario: Scenario) -> Imported:
@@ -162,41 +162,36 @@ class CalibrationRequest:
         """
         from paceline.backend.calibration.imported_costs import NOTHING, nccl_log, osu_log, trace
 
-        imported, mistakes = NOTHING, list[str]()
+        imported = NOTHING
         readers: list[Callable[[], Imported]] = [partial(nccl_log, given) for given in self.nccl_tests]
         readers += [partial(osu_log, given) for given in self.osu]
         if self.torch_profile:
             plan, busy = scenario.plans()[0], max(len(ranks) for ranks in scenario.cluster.placement)
             readers += [partial(trace, given, plan, busy) for given in self.torch_profile]
         readers += [partial(_run_costs, path, scenario) for path in self.runs]
-        for read in readers:
-            try:
-                imported = imported + read()
-            except InputError as error:
-                mistakes += str(error).splitlines()
-        if mistakes:
-            raise InputError("\n".join(mistakes))
+        with Mistakes() as mistakes:
+            for read in readers:
+                with mistakes.noted():
+                    imported = imported + read()
         return imported
 
     def _check(self, models: Sequence[str]) -> None:
-        mistakes = []
-        if self.source is None and not self.runs:
-            mistakes.append("SCENARIO: missing; expected a scenario, the name of a model, or a run as --run")
-        if self.workers is not None and not models:
-            mistakes.append(
-                f"--workers: found {self.workers} without the name of a model; the ranks are those of the scenario: "
-                "--set 'cluster.nodes[0].workers_per_node=…'"
-            )
-        if len(models) > 1 and (self.torch_profile or self.runs):
-            mistakes.append(
-                f"--torch-profile, --run: found beside {len(models)} models, expected one, whose gradients they are"
-            )
-        if self.import_only and not (self.nccl_tests or self.osu or self.torch_profile or self.runs):
-            mistakes.append(
-                "--import-only: found nothing to import; expected --nccl-tests, --osu, --torch-profile or --run"
-            )
-        if mistakes:
-            raise InputError("\n".join(mistakes))
+        with Mistakes() as mistakes:
+            if self.source is None and not self.runs:
+                mistakes.append("SCENARIO: missing; expected a scenario, the name of a model, or a run as --run")
+            if self.workers is not None and not models:
+                mistakes.append(
+                    f"--workers: found {self.workers} without the name of a model; the ranks are those of the "
+                    "scenario: --set 'cluster.nodes[0].workers_per_node=…'"
+                )
+            if len(models) > 1 and (self.torch_profile or self.runs):
+                mistakes.append(
+                    f"--torch-profile, --run: found beside {len(models)} models, expected one, whose gradients they are"
+                )
+            if self.import_only and not (self.nccl_tests or self.osu or self.torch_profile or self.runs):
+                mistakes.append(
+                    "--import-only: found nothing to import; expected --nccl-tests, --osu, --torch-profile or --run"
+                )
 
     def _for_model(self, model: str) -> dict[str, Any]:
         workload: dict[str, Any] = {"model": model}

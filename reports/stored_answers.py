@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paceline.algorithms.core.checksums import read_json
-from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.records import Run
 from paceline.records.store import RUN_JSON, read_run
 from paceline.reports.blocks import Answer
@@ -34,19 +34,15 @@ def stored_answer(paths: Sequence[Path]) -> Answer:
     if not paths:
         raise InputError(f"SOURCE: found none, {EXPECTED}")
     results: list[tuple[Kind, Path]] = []
-    mistakes: list[str] = []
-    for path in paths:
-        try:
-            results += kinds_of(path)
-        except InputError as error:
-            mistakes.append(str(error))
+    with Mistakes() as mistakes:
+        for path in paths:
+            with mistakes.noted():
+                results += kinds_of(path)
     kinds: list[Kind] = list(dict.fromkeys(kind for kind, _ in results))
-    if not mistakes and len(kinds) > 1:
-        mistakes.append(f"found a mixture of {', '.join(kinds)}; expected results of one kind for a report")
-    if not mistakes and kinds[0] in ("comparison", "sweep", "plan") and len(results) > 1:
-        mistakes.append(f"found {len(results)} results of the kind {kinds[0]}, expected one for a report")
-    if mistakes:
-        raise InputError("\n".join(mistakes))
+    if len(kinds) > 1:
+        raise InputError(f"found a mixture of {', '.join(kinds)}; expected results of one kind for a report")
+    if kinds[0] in ("comparison", "sweep", "plan") and len(results) > 1:
+        raise InputError(f"found {len(results)} results of the kind {kinds[0]}, expected one for a report")
     return READERS[kinds[0]]([path for _, path in results])
 
 

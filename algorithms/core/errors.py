@@ -6,7 +6,9 @@ processes are created again from their `args`, so in each class `args` is equal 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
 
 
 class PacelineError(Exception):
@@ -20,6 +22,39 @@ class PacelineError(Exception):
 
 class InputError(PacelineError):
     """A scenario, an option or a file is wrong. The command exits with 2."""
+
+
+class Mistakes(list[str]):
+    """Mistakes in one request of a user. At the end of a block they are raised together, if there are any.
+
+    >>> with Mistakes() as mistakes:
+    ...     mistakes.append("--seed: found -1, expected 0 or more")
+    ...     with mistakes.noted("--run a: "):
+    ...         raise InputError("found no run")
+    Traceback (most recent call last):
+    ...
+    paceline.algorithms.core.errors.InputError: --seed: found -1, expected 0 or more
+    --run a: found no run
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self:
+            raise InputError("\n".join(dict.fromkeys(self)))
+
+    @contextmanager
+    def noted(self, place: str = "") -> Iterator[None]:
+        """Adds the input error of a block, if it ends with one; what is behind the block goes on.
+
+        Args:
+            place: what stands before each of its lines.
+        """
+        try:
+            yield
+        except InputError as error:
+            self += (f"{place}{line}" for line in str(error).splitlines())
 
 
 class ProgramError(PacelineError):

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.checking.own_methods import check_own_methods
 from paceline.records import Run
 from paceline.records.machine import OtherLoad, least_disturbed
@@ -290,17 +290,13 @@ def measured_runs(folders: Sequence[Path], machine: MachinePart) -> list[Measure
         InputError: as for `compare_measured`.
     """
     runs: list[MeasuredRun] = []
-    mistakes: dict[str, None] = {}
-    for folder in folders:
-        try:
-            runs.append(_read(folder, machine))
-        except InputError as error:
-            mistakes |= dict.fromkeys(f"--measured {folder}: {line}" for line in str(error).splitlines())
-    for other in runs[1:]:
-        for line in differences(other.run.scenario, runs[0].run.scenario):
-            mistakes[f"--measured {other.run.path}: {line} as in {runs[0].run.path}"] = None
-    if mistakes:
-        raise InputError("\n".join(mistakes))
+    with Mistakes() as mistakes:
+        for folder in folders:
+            with mistakes.noted(f"--measured {folder}: "):
+                runs.append(_read(folder, machine))
+        for other in runs[1:]:
+            for line in differences(other.run.scenario, runs[0].run.scenario):
+                mistakes.append(f"--measured {other.run.path}: {line} as in {runs[0].run.path}")
     return runs
 
 

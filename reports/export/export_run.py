@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from paceline.algorithms.core.checksums import read_sealed
-from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.records import Run
 from paceline.records.store import RUN_JSON, WHOLE, naming, new_folder
 from paceline.reports.export.chrome import write_chrome
@@ -59,23 +59,19 @@ def export_run(run: Run, form: Format, out: Path | None = None) -> Path:
 
 def _check(run: Run, form: Format, target: Path) -> None:
     """Raises `InputError` with all reasons for which nothing can be written."""
-    mistakes = []
-    if target.exists():
-        mistakes.append(
-            f"--out: found {str(target)!r}, which exists; expected a new name, since nothing is overwritten"
-        )
-    if form == "chrome" and run.tables.spans.empty and run.tables.updates.empty:
-        mistakes.append(
-            f"{run.path}: found a run without spans and updates; expected a run with them: run the scenario again with "
-            "--set records=full, or take --format csv"
-        )
-    try:
+    with Mistakes() as mistakes:
+        if target.exists():
+            mistakes.append(
+                f"--out: found {str(target)!r}, which exists; expected a new name, since nothing is overwritten"
+            )
+        if form == "chrome" and run.tables.spans.empty and run.tables.updates.empty:
+            mistakes.append(
+                f"{run.path}: found a run without spans and updates; expected a run with them: run the scenario again "
+                "with --set records=full, or take --format csv"
+            )
         if form == "tensorboard":
-            check_tensorboard("--format tensorboard")
-    except InputError as error:
-        mistakes.append(str(error))
-    if mistakes:
-        raise InputError("\n".join(mistakes))
+            with mistakes.noted():
+                check_tensorboard("--format tensorboard")
 
 
 def stored_at(folder: Path) -> datetime:
