@@ -42,32 +42,33 @@ FREE = ("stop", "train.checkpoint")
 """the keys that may differ"""
 
 
-def differences(found: Any, expected: Any, at: str = "") -> list[str]:
-    """Returns the differences of a scenario from a checkpoint's, each as ``path: found …, expected …``.
+def differences(found: Any, expected: Any, free: Sequence[str] = FREE, at: str = "") -> list[str]:
+    """Returns the differences of a scenario from that of a stored run, each as ``path: found …, expected …``.
 
     Args:
         found: a scenario, or a part of it.
-        expected: the same of the checkpoint.
+        expected: the same of the stored run.
+        free: the paths that may differ.
         at: the path of the part.
 
     >>> differences({"seed": 2, "stop": {"epochs": 3}}, {"seed": 1, "stop": {"epochs": 2}})
     ['seed: found 2, expected 1']
     """
-    if at in FREE or found == expected:
+    if at in free or found == expected:
         return []
     if isinstance(found, Mapping) and isinstance(expected, Mapping):
         keys = dict.fromkeys([*expected, *found])
         return [
             difference
             for key in keys
-            for difference in differences(found.get(key), expected.get(key), f"{at}.{key}".lstrip("."))
+            for difference in differences(found.get(key), expected.get(key), free, f"{at}.{key}".lstrip("."))
         ]
     if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
         pairs = enumerate(zip(found, expected, strict=True))
         return [
             difference
             for index, (given_item, expected_item) in pairs
-            for difference in differences(given_item, expected_item, f"{at}[{index}]")
+            for difference in differences(given_item, expected_item, free, f"{at}[{index}]")
         ]
     return [f"{at}: found {found!r}, expected {expected!r}"]
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 NONE = -1
 """the step of a worker before its first gradient"""
-FEW = 8
-"""steps up to which each is compared with all times, instead of a binary search for each time; provenance: ours"""
 
 
 class ClockGaps:
@@ -104,12 +102,7 @@ class ClockGaps:
         done = int(np.searchsorted(self._later_s, ends_s.min(), side="right"))
         del self._later_s[:done]  # no later step of any worker ends before these
         self._passed += done
-        if len(self._later_s) <= FEW:
-            gaps = np.full(self.workers, own - self._passed)
-            for later_s in self._later_s:
-                gaps -= ends_s >= later_s
-        else:
-            gaps = own - self._passed - np.searchsorted(self._later_s, ends_s, side="right")
+        gaps = own - self._passed - np.searchsorted(self._later_s, ends_s, side="right")
         self.counts.add_arrays(self._every, gaps)
 
 

@@ -17,11 +17,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.checking.own_methods import check_own_methods
@@ -289,13 +289,15 @@ def measured_runs(folders: Sequence[Path], machine: MachinePart) -> list[Measure
     Raises:
         InputError: as for `compare_measured`.
     """
+    from paceline.backend.training import differences
+
     runs: list[MeasuredRun] = []
     with Mistakes() as mistakes:
         for folder in folders:
             with mistakes.noted(f"--measured {folder}: "):
                 runs.append(_read(folder, machine))
         for other in runs[1:]:
-            for line in differences(other.run.scenario, runs[0].run.scenario):
+            for line in differences(other.run.scenario, runs[0].run.scenario, OWN_KEYS):
                 mistakes.append(f"--measured {other.run.path}: {line} as in {runs[0].run.path}")
     return runs
 
@@ -314,24 +316,6 @@ def _read(folder: Path, machine: MachinePart) -> MeasuredRun:
     here = this_host(machine, scenario)
     several = len({seat["host"] for seat in run.machine.get("seats", ())}) > 1
     return MeasuredRun(run, scenario, hosts_like(machine, scenario) if several else here)
-
-
-def differences(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """Returns the sections in which the scenarios of two runs differ, besides the algorithm and the seed.
-
-    Args:
-        actual: the scenario of a run.
-        expected: that of another one.
-
-    >>> differences({"seed": 2, "stop": {"epochs": 3}}, {"seed": 1, "stop": {"epochs": 2}})
-    ["stop: found {'epochs': 3}, expected {'epochs': 2}"]
-    """
-    keys = [key for key in dict.fromkeys([*expected, *actual]) if key not in OWN_KEYS]
-    return [
-        f"{key}: found {actual.get(key)!r}, expected {expected.get(key)!r}"
-        for key in keys
-        if actual.get(key) != expected.get(key)
-    ]
 
 
 def _named(predicted: Prediction, name: str, keep: Callable[[Run], Run]) -> Prediction:

@@ -152,7 +152,7 @@ def test_all_mistakes_are_reported_together(tmp_path: Path, machine: Path) -> No
     assert result.exit_code == 2 and "Traceback" not in result.output
     lines = result.stderr.splitlines()
     for folder, words in (
-        (other, "stop: found"),
+        (other, "stop.samples: found 160, expected "),
         (paced, "train.pace: found 'device' with --machine, expected none"),
         (failed, "found a run that failed"),
         (simulated, "found a simulated run, expected a run of `paceline train`"),
