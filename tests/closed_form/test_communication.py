@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil, log2
 from typing import Any
@@ -37,6 +37,7 @@ from paceline.scenarios import Scenario, load
 from paceline.simulator.collectives.patterns import PATTERNS
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork
+from paceline.topologies import closed_forms
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import EmulationCosts, JoinedHosts, MeasuredCosts, Profile
@@ -69,24 +70,18 @@ def all_reduce(me: RankContext) -> Op[Any]:
     return AllReduce(value=Null(BYTES // 4), group=me.workers, key="")
 
 
-@pytest.mark.parametrize("p", [2, 4, 6, 12, 16])
-def test_ring_all_reduce_c1(p: int) -> None:
-    assert time_of(all_reduce, p, "ring") == pytest.approx(2 * (p - 1) * ALPHA_S + 2 * (p - 1) / p * N_S)
-
-
 @pytest.mark.parametrize("p", [2, 4, 16])
-def test_recursive_doubling_c2(p: int) -> None:
-    assert time_of(all_reduce, p, "recursive-doubling") == pytest.approx(log2(p) * (ALPHA_S + N_S))
-
-
-@pytest.mark.parametrize("p", [2, 4, 16])
-def test_halving_doubling_c4(p: int) -> None:
-    assert time_of(all_reduce, p, "halving-doubling") == pytest.approx(2 * log2(p) * ALPHA_S + 2 * (p - 1) / p * N_S)
-
-
-@pytest.mark.parametrize("p", [2, 4, 16])
-def test_reduction_and_broadcast_by_binomial_tree_c6(p: int) -> None:
-    assert time_of(all_reduce, p, "binomial-tree") == pytest.approx(log2(p) * (2 * ALPHA_S + 2 * N_S))
+@pytest.mark.parametrize(
+    ("pattern", "form"),
+    [
+        ("ring", closed_forms.ring_all_reduce_s),
+        ("recursive-doubling", closed_forms.recursive_doubling_s),
+        ("halving-doubling", closed_forms.halving_doubling_s),
+        ("binomial-tree", closed_forms.tree_all_reduce_s),
+    ],
+)
+def test_all_reduces_c1_to_c6(pattern: str, form: Callable[..., float], p: int) -> None:
+    assert time_of(all_reduce, p, pattern) == pytest.approx(form(p, BYTES, ALPHA_S, BETA_S))
 
 
 @pytest.mark.parametrize("p", [2, 3, 8])

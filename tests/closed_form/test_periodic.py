@@ -1,28 +1,23 @@
-"""Periodic and two-level methods against their closed forms of time, bytes and noise (docs/invariants.md)."""
+"""Periodic and two-level methods against their closed forms of time and bytes (docs/invariants.md)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import Any
 
-import numpy as np
 import pytest
 
-from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.values import Null, Rank
+from paceline.algorithms.core.values import Null
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.local_sgd import Hsgd
-from paceline.algorithms.methods.periodic import HbsSgd, KAvg
-from paceline.checking.anyorder import AnyOrder
+from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, NetworkModel
-from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 from tests.clusters import played, star
-from tests.exact import applied
 from tests.support import Bowl, FixedTiming, job_of, placed
 
 BYTES = Bowl().initial().nbytes
@@ -108,41 +103,3 @@ def test_nodes_send_once_what_their_workers_would_send_each(counts: list[int]) -
     assert bytes_of_nodes(flat, nodes, among="gradient") == pytest.approx(
         [steps * m * 2 * (p - 1) / p * BYTES for m in counts], abs=steps * max(counts)
     )
-
-
-# --- noise on the quadratic ------------------------------------------------------------------------------------------
-
-DIMENSIONS, WORKERS, BATCH, RATE, K, ROUNDS = 6000, 4, 2, 0.3, 5, 2
-"""every dimension has curvature 1 and noise of its own: 6000 independent runs in one"""
-
-
-def on_the_quadratic(method: Any) -> AnyOrder:
-    options = QuadraticOptions(dimensions=DIMENSIONS, layers=1, spectrum=0.0, noise=1.0)
-    nodes = [[Rank(rank)] for rank in range(WORKERS)]
-    budget = Budget(samples=K * ROUNDS * WORKERS * BATCH)
-    run = AnyOrder(Job.of(method, nodes, Quadratic(seed=11, options=options), batch=BATCH, budget=budget))
-    run.run()
-    return run
-
-
-def test_the_average_has_the_law_of_synchronous_sgd_q12() -> None:
-    """m' = (1 − g) m, V' = (1 − g)² V + η² c / (N b); each within 4 standard errors of 6000 dimensions."""
-    run = on_the_quadratic(KAvg(k=K, learning_rate=RATE))
-    mean, variance = 1.0, 0.0
-    for _ in range(K * ROUNDS):
-        mean, variance = (1 - RATE) * mean, (1 - RATE) ** 2 * variance + RATE**2 / (WORKERS * BATCH)
-    away = run.trace.weights - run.job.learner.target  # type: ignore[attr-defined]
-    assert away.mean() == pytest.approx(mean, abs=4 * (variance / DIMENSIONS) ** 0.5)
-    assert away.var() == pytest.approx(variance, rel=4 * (2 / DIMENSIONS) ** 0.5)
-
-
-def test_the_spread_within_a_round_q13() -> None:
-    """(1 − 1/N) η² c / b (1 − (1 − g)^2k) / (1 − (1 − g)²) after k local steps; within 4 standard errors."""
-    run = on_the_quadratic(KAvg(k=K, learning_rate=RATE))
-    local = [[op.weights.vector for op in applied(run, Rank(rank)) if not op.advance] for rank in range(WORKERS)]
-    shrink = (1 - RATE) ** 2
-    for step in range(K * ROUNDS):
-        spread = np.var([history[step] for history in local], axis=0).mean()
-        k = step % K + 1
-        expected = (1 - 1 / WORKERS) * RATE**2 / BATCH * (1 - shrink**k) / (1 - shrink)
-        assert spread == pytest.approx(expected, rel=4 * (2 / (DIMENSIONS * (WORKERS - 1))) ** 0.5)

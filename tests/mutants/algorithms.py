@@ -195,7 +195,7 @@ METHODS = (
         old="if push.origin.version == weights.version:",
         new="if push.origin.version <= weights.version:",
         bug="The server of k-sync takes gradients of older weights, which it promises to drop.",
-        tests=("property/test_server.py", "closed_form/test_partial_waiting.py"),
+        tests=("property/test_server.py", "closed_form/test_waiting.py"),
     ),
     Mutant(
         name="delay-one-step-short",

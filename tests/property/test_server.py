@@ -1,7 +1,7 @@
 """Invariants of parameter servers (numbers as in docs/invariants.md), in every order of moves.
 
-Number 21 is in test_limits, 25, 27 and 28 are in closed_form/test_simulator_waiting, 26 in
-closed_form/test_softsync_published, those on time in closed_form/test_partial_waiting.
+Number 21 is in test_limits, 25, 27 and 28 are in closed_form/test_waiting, 26 in
+closed_form/test_softsync_published, those on time in closed_form/test_waiting.
 """
 
 from __future__ import annotations
