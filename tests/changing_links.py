@@ -112,7 +112,7 @@ def end_of(nbytes: float, *variations: VariationModel | None, names: tuple[str, 
         for variation, name in zip(variations, names, strict=True)
         if variation is not None
     ]
-    every_s = next(one.every_s for one in variations if one is not None)
+    every_s = next(variation.every_s for variation in variations if variation is not None)
     for number in count():
         rate = RATE * min(1.0 if None in variations else float("inf"), *(next(path) for path in paths))
         if nbytes <= rate * every_s:

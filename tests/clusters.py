@@ -31,10 +31,10 @@ def star(
     return on_a_star([(device, count) for count in workers], link=nic, local=local)
 
 
-def joined(one: ClusterModel, other: ClusterModel) -> ClusterModel:
+def joined(first: ClusterModel, second: ClusterModel) -> ClusterModel:
     """Joins two stars into one: every node keeps its link."""
-    both = star(*(node.workers for node in (*one.nodes, *other.nodes)))
-    links = [connection.link for connection in (*one.graph.connections, *other.graph.connections)]
+    both = star(*(node.workers for node in (*first.nodes, *second.nodes)))
+    links = [connection.link for connection in (*first.graph.connections, *second.graph.connections)]
     wires = [replace(wire, link=link) for wire, link in zip(both.graph.connections, links, strict=True)]
     return replace(both, graph=replace(both.graph, connections=tuple(wires)))
 

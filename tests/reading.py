@@ -27,16 +27,16 @@ def finished_s(
     env = simpy.Environment(0.0)
     nodes = range(len(wanted)) if nodes is None else nodes
     stores = Stores(env, storage, record_bytes, list(nodes))
-    found = [0.0] * len(wanted)
+    ends_s = [0.0] * len(wanted)
 
     def note(place: int) -> None:
-        found[place] = env.now
+        ends_s[place] = env.now
 
     for place, pieces in enumerate(wanted):
         reader = stores.reader(nodes[place])
         stores.read(reader, reader.ask(pieces), partial(note, place))
     env.run()
-    return found
+    return ends_s
 
 
 def apart(count: int, size: int, *, start: int = 0, gap: int = 1) -> list[Piece]:

@@ -151,10 +151,10 @@ class Players:
         self.finish_s = list(entries_s) if entries_s is not None else [0.0] * fabric.p
         self.turns: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for part, rounds in enumerate(pattern.parts):
-            for number, one in enumerate(rounds):
-                for place in sorted({*one.sources.tolist(), *one.targets.tolist()}):
-                    mine = self.turns.setdefault((part, place), [])
-                    mine.extend((number, repetition) for repetition in range(one.times))
+            for number, round_ in enumerate(rounds):
+                for place in sorted({*round_.sources.tolist(), *round_.targets.tolist()}):
+                    turns = self.turns.setdefault((part, place), [])
+                    turns.extend((number, repetition) for repetition in range(round_.times))
         self.next = dict.fromkeys(self.turns, -1)
         self.open: dict[tuple[int, int], int] = {}
         self.come: dict[Key, int] = {}
@@ -164,56 +164,56 @@ class Players:
     def messages(self, thread: tuple[int, int]) -> tuple[Round, list[Key]]:
         part, place = thread
         number, repetition = self.turns[thread][self.next[thread]]
-        one = self.pattern.parts[part][number]
-        mine = [at for at in range(len(one.sources)) if place in (one.sources[at], one.targets[at])]
-        return one, [(part, number, repetition, at) for at in mine]
+        round_ = self.pattern.parts[part][number]
+        places = [at for at in range(len(round_.sources)) if place in (round_.sources[at], round_.targets[at])]
+        return round_, [(part, number, repetition, at) for at in places]
 
     def enter(self, thread: tuple[int, int]) -> None:
         self.next[thread] += 1
         if self.next[thread] == len(self.turns[thread]):
             self.finish_s[thread[1]] = max(self.finish_s[thread[1]], self.run.now)
             return
-        one, mine = self.messages(thread)
-        self.open[thread] = len(mine)
-        for key in mine:
-            if one.buffered:
-                if one.sources[key[3]] == thread[1]:
-                    self.start(one, key)
+        round_, keys = self.messages(thread)
+        self.open[thread] = len(keys)
+        for key in keys:
+            if round_.buffered:
+                if round_.sources[key[3]] == thread[1]:
+                    self.start(round_, key)
                 else:
-                    self.meet(one, key)
+                    self.meet(round_, key)
             else:
                 self.come[key] = self.come.get(key, 0) + 1
                 if self.come[key] == 2:
-                    self.start(one, key)
+                    self.start(round_, key)
 
-    def start(self, one: Round, key: Key) -> None:
-        source, target, nbytes = int(one.sources[key[3]]), int(one.targets[key[3]]), float(one.nbytes[key[3]])
+    def start(self, round_: Round, key: Key) -> None:
+        source, target, nbytes = int(round_.sources[key[3]]), int(round_.targets[key[3]]), float(round_.nbytes[key[3]])
         path = self.fabric.path(Rank(source), Rank(target), nbytes)
 
         def through() -> None:
             self.run.at(self.run.now + path.latency_s, arrived)
-            if not one.blocking:
+            if not round_.blocking:
                 self.end(key[0], source)
 
         def arrived() -> None:
-            if one.blocking:
+            if round_.blocking:
                 self.end(key[0], source)
-            if one.buffered:
-                self.meet(one, key)
+            if round_.buffered:
+                self.meet(round_, key)
             else:
-                self.take(one, key)
+                self.take(round_, key)
 
         self.run.flow(path.ports, nbytes, through)
 
-    def meet(self, one: Round, key: Key) -> None:
+    def meet(self, round_: Round, key: Key) -> None:
         """A buffered message is received when it has arrived and its receiver is ready."""
         self.come[key] = self.come.get(key, 0) + 1
         if self.come[key] == 2:
-            self.take(one, key)
+            self.take(round_, key)
 
-    def take(self, one: Round, key: Key) -> None:
-        added_s = float(one.nbytes[key[3]]) * self.fabric.reduce_s_per_byte if one.reduces else 0.0
-        self.run.at(self.run.now + added_s, lambda: self.end(key[0], int(one.targets[key[3]])))
+    def take(self, round_: Round, key: Key) -> None:
+        added_s = float(round_.nbytes[key[3]]) * self.fabric.reduce_s_per_byte if round_.reduces else 0.0
+        self.run.at(self.run.now + added_s, lambda: self.end(key[0], int(round_.targets[key[3]])))
 
     def end(self, part: int, place: int) -> None:
         self.open[part, place] -= 1

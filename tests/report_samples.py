@@ -43,19 +43,19 @@ def simulated_runs() -> tuple[Run, ...]:
 
 def as_measured(runs: Sequence[Run], slower: float = 1.1) -> list[Run]:
     """The runs as if a machine that is slower by a factor had measured them."""
-    found = []
+    slowed = []
     for run in runs:
         tables = run.tables
         spans = tables.spans.assign(start_s=tables.spans["start_s"] * slower, end_s=tables.spans["end_s"] * slower)
         evaluations = tables.evaluations.assign(time_s=tables.evaluations["time_s"] * slower)
         updates = tables.updates.assign(time_s=tables.updates["time_s"] * slower)
         seconds: dict[str, Any] = dict(run.summary["step_s"])
-        step = {name: None if one is None else slower * one for name, one in seconds.items()}
+        step = {name: None if value is None else slower * value for name, value in seconds.items()}
         summary: Any = {**run.summary, "kind": "measured", "wall_s": slower * run.summary["wall_s"], "step_s": step}
         summary.pop("links", None)  # a measured run does not know them
         tables = replace(tables, spans=spans, evaluations=evaluations, updates=updates, links=frame("links", ()))
-        found.append(replace(run, tables=tables, summary=summary, trace=None))
-    return found
+        slowed.append(replace(run, tables=tables, summary=summary, trace=None))
+    return slowed
 
 
 def comparison() -> ComparisonResult:

@@ -71,16 +71,16 @@ class Script(ContractProgram):
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
-        found: list[Any] = []
+        answers: list[Any] = []
         handles: list[Handle[Any]] = []
         for index, (kind, *rest) in enumerate(self.actions[me.rank]):
             match kind:
                 case "send":
                     yield from Send(rest[0], (int(me.rank), index), *rest[1:])
                 case "receive":
-                    found.append((yield from heard(rest[0], "", None)))
+                    answers.append((yield from heard(rest[0], "", None)))
                 case "receive or not":
-                    found.append((yield from heard(rest[0], "", 1.0)))
+                    answers.append((yield from heard(rest[0], "", 1.0)))
                 case "relay":
                     handles.append((yield from Start(relayed(rest[0], rest[1]))))
                 case "start receive":
@@ -92,27 +92,27 @@ class Script(ContractProgram):
                 case "start add":
                     handles.append((yield from Start(added(rest[0], 1.0 + me.rank))))
                 case "add":
-                    found.append((yield from added(rest[0], 1.0 + me.rank)))
+                    answers.append((yield from added(rest[0], 1.0 + me.rank)))
                 case "wait for any" if handles:
-                    answers = yield from WaitFor(handles, min(rest[0], len(handles)))
-                    found.append([(index, str(answer)) for index, answer in answers])
-                    handles = [one for at, one in enumerate(handles) if at not in dict(answers)]
+                    arrived = yield from WaitFor(handles, min(rest[0], len(handles)))
+                    answers.append([(index, str(answer)) for index, answer in arrived])
+                    handles = [handle for at, handle in enumerate(handles) if at not in dict(arrived)]
                 case "wait" if handles:
-                    found.append(str((yield from Wait(handles.pop(0)))))
+                    answers.append(str((yield from Wait(handles.pop(0)))))
                 case "cancel" if handles:
-                    found.append((yield from Cancel(handles.pop())))
+                    answers.append((yield from Cancel(handles.pop())))
                 case "lock":
                     yield from Lock(Cell(rest[0]))
                 case "read":
                     value = yield from Access(Cell(rest[0]), "read")
-                    found.append(None if value is None else number(value))
+                    answers.append(None if value is None else number(value))
                 case "swap" | "add to":
                     action: Literal["swap", "add"] = "swap" if kind == "swap" else "add"
                     before = yield from Access(Cell(rest[0]), action, vector(1.0 + me.rank))
-                    found.append(None if before is None else number(before))
+                    answers.append(None if before is None else number(before))
                 case _:
                     pass
-        return found
+        return answers
 
 
 def actions(ranks: int) -> st.SearchStrategy[Action]:

@@ -24,7 +24,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any] | None
 
 def seal_run(folder: Path) -> None:
     """Writes the current checksums of a run's files."""
-    files = {name: found for name, found in checksums_in(folder).items() if name != "run.json"}
+    files = {name: checksum for name, checksum in checksums_in(folder).items() if name != "run.json"}
     rewrite(folder / "run.json", lambda record: record | {"files": files})
 
 

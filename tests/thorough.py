@@ -23,12 +23,12 @@ THOROUGH = os.environ.get("PACELINE_THOROUGH") == "1"
 
 
 def _families() -> list[str]:
-    seen, found = set[str](), []
+    seen, families = set[str](), []
     for name, method in METHODS.items():
         if method.alone or method.__module__ not in seen:
-            found.append(name)
+            families.append(name)
             seen |= set() if method.alone else {method.__module__}
-    return found
+    return families
 
 
 FAMILIES = _families()

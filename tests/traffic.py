@@ -77,23 +77,27 @@ def carried(network: NetworkModel) -> dict[str, float]:
     return {port: nbytes for port, nbytes in network.traffic.by_port().items() if nbytes}
 
 
-def assert_equal_bytes(found: Mapping[str, float], expected: Mapping[str, float], rel: float = SAME) -> None:
+def assert_equal_bytes(actual: Mapping[str, float], expected: Mapping[str, float], rel: float = SAME) -> None:
     """Compares bytes by port; a port without traffic may be missing."""
-    ports = dict.fromkeys([*found, *expected])
-    one, other = ([each.get(port, 0.0) for port in ports] for each in (found, expected))
-    assert one == pytest.approx(other, rel=rel, abs=1e-6), dict(zip(ports, zip(one, other, strict=True), strict=True))
+    ports = dict.fromkeys([*actual, *expected])
+    actual_bytes, expected_bytes = ([each.get(port, 0.0) for port in ports] for each in (actual, expected))
+    assert actual_bytes == pytest.approx(expected_bytes, rel=rel, abs=1e-6), dict(
+        zip(ports, zip(actual_bytes, expected_bytes, strict=True), strict=True)
+    )
 
 
-def assert_same_traffic(one: NetworkModel, other: NetworkModel) -> None:
+def assert_same_traffic(actual: NetworkModel, expected: NetworkModel) -> None:
     """Compares the traffic of two networks; others than those of clusters have none."""
-    if isinstance(one, ClusterNetwork):
-        assert_equal_bytes(carried(one), carried(other))
+    if isinstance(actual, ClusterNetwork):
+        assert_equal_bytes(carried(actual), carried(expected))
 
 
-def assert_same_links(one: Links | None, other: Links | None) -> None:
+def assert_same_links(actual: Links | None, expected: Links | None) -> None:
     """Compares the links of two runs."""
-    assert one is not None and other is not None
-    names: list[Any] = [[*zip(each.source, each.target, each.kind, each.medium, strict=True)] for each in (one, other)]
+    assert actual is not None and expected is not None
+    names: list[Any] = [
+        [*zip(each.source, each.target, each.kind, each.medium, strict=True)] for each in (actual, expected)
+    ]
     assert names[0] == names[1]
-    np.testing.assert_array_equal(one.bandwidth, other.bandwidth)
-    np.testing.assert_allclose(one.nbytes, other.nbytes, rtol=SAME, atol=1e-6)
+    np.testing.assert_array_equal(actual.bandwidth, expected.bandwidth)
+    np.testing.assert_allclose(actual.nbytes, expected.nbytes, rtol=SAME, atol=1e-6)

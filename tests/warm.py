@@ -39,7 +39,7 @@ def _serve() -> None:
 def servers() -> set[int | None]:
     """Returns the processes that `multiprocessing` runs until this one ends."""
     kept: list[Any] = [SERVER, forkserver._forkserver]
-    return {resource_tracker._resource_tracker._pid, *(one._forkserver_pid for one in kept)}  # type: ignore[attr-defined]
+    return {resource_tracker._resource_tracker._pid, *(server._forkserver_pid for server in kept)}  # type: ignore[attr-defined]
 
 
 class Program:

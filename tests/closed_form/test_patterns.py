@@ -247,8 +247,8 @@ def halving(m: Message) -> set[int]:
     if m.inner in (-1, 2 * steps):
         return all_of(m.power)
     bits, place = (m.inner + 1, m.target) if m.inner < steps else (2 * steps - m.inner, m.source)
-    mine = place // 2 if place < 2 * beyond else place - beyond
-    return {piece for piece in range(m.power) if (piece ^ mine) % 2**bits == 0}
+    own = place // 2 if place < 2 * beyond else place - beyond
+    return {piece for piece in range(m.power) if (piece ^ own) % 2**bits == 0}
 
 
 def bruck(m: Message) -> set[int]:
@@ -326,8 +326,8 @@ def carried_out(kind: Kind, name: str, s: Setting) -> np.ndarray:
     parts = number(s)
     data = np.zeros((s.p, parts, s.p), dtype=int)
     for place in range(s.p):
-        mine = (place - s.root) % s.p if kind == "AllGather" else slice(None)
-        data[place, mine, place] = 1
+        own = (place - s.root) % s.p if kind == "AllGather" else slice(None)
+        data[place, own, place] = 1
     sent: Counter[tuple[int, int]] = Counter()
     (rounds,) = build(kind, name, s).parts
     for index, one in enumerate(rounds):

@@ -41,6 +41,6 @@ class Mutant:
             ValueError: the old text does not occur exactly once.
         """
         text = (root / self.file).read_text(encoding="utf-8")
-        if (found := text.count(self.old)) != 1:
-            raise ValueError(f"{self.name}: {self.file} has the old text {found} times, expected once")
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"{self.name}: {self.file} has the old text {count} times, expected once")
         return text.replace(self.old, self.new)

@@ -72,14 +72,14 @@ class Pool:
 
         A task whose tests could not be run has no outcome.
         """
-        found: dict[str, Outcome] = {}
+        outcomes: dict[str, Outcome] = {}
         with ThreadPoolExecutor(len(self._all)) as executor:
             futures = {executor.submit(self._with_copy, task): name for name, task in tasks.items()}
             try:
                 for number, future in enumerate(as_completed(futures), 1):
                     name = futures[future]
                     try:
-                        found[name] = outcome = future.result()
+                        outcomes[name] = outcome = future.result()
                         said = f"{'passes' if outcome.passed else f'fails: {outcome.first}'} ({outcome.seconds:.0f} s)"
                     except NotRun as error:
                         said = str(error)
@@ -90,7 +90,7 @@ class Pool:
                 for workshop in self._all:
                     workshop.stop()
                 raise
-        return {name: found[name] for name in tasks if name in found}
+        return {name: outcomes[name] for name in tasks if name in outcomes}
 
     def _with_copy(self, task: Task) -> Outcome:
         workshop = self._free.get()
@@ -124,18 +124,18 @@ class Trial:
             seconds = [right[name] for name in self._names(mutant) if name in right]
             if seconds:
                 limits[mutant] = SPARE_S + SPARE * sum(seconds)
-        found = self._with(limits, right)
-        return [verdict(mutant, found.get(mutant.name)) for mutant in mutants]
+        outcomes = self._with(limits, right)
+        return [verdict(mutant, outcomes.get(mutant.name)) for mutant in mutants]
 
     def judge_quickly(self, mutants: Sequence[Mutant]) -> list[Verdict]:
         """Runs the tests with each mutant, then those that failed without one."""
         every = {name for mutant in mutants for name in self._names(mutant)}
-        found = self._with(dict.fromkeys(mutants, QUICK_S), every)
-        again = list(dict.fromkeys(test for outcome in found.values() for test in outcome.failed))
+        outcomes = self._with(dict.fromkeys(mutants, QUICK_S), every)
+        again = list(dict.fromkeys(test for outcome in outcomes.values() for test in outcome.failed))
         parts = {f"without mutants, {part}": again[part :: self.pool.size] for part in range(self.pool.size)}
         plain = self._without({name: tests for name, tests in parts.items() if tests}, "--maxfail=0")
         wrong = {test for outcome in plain.values() for test in outcome.failed}
-        certain = {name: outcome for name, outcome in found.items() if outcome.first not in wrong}
+        certain = {name: outcome for name, outcome in outcomes.items() if outcome.first not in wrong}
         return [verdict(mutant, certain.get(mutant.name)) for mutant in mutants]
 
     def _names(self, mutant: Mutant) -> list[str]:
@@ -175,15 +175,15 @@ def verdict(mutant: Mutant, outcome: Outcome | None) -> Verdict:
 
 def table_of(verdicts: Sequence[Verdict]) -> Table:
     """A row for each mutant."""
-    killed = sum(one.word == "killed" for one in verdicts)
+    killed = sum(row.word == "killed" for row in verdicts)
     table = Table(title=f"{killed} of {len(verdicts)} mutants killed")
     for header in ("mutant", "file", "verdict"):
         table.add_column(header, overflow="fold")
     table.add_column("s", justify="right")
     table.add_column("first failing test", overflow="fold")
-    for one in verdicts:
-        style = None if one.word == "killed" else "red"
-        table.add_row(one.mutant.name, one.mutant.file, one.word, f"{one.seconds:.0f}", escape(one.first), style=style)
+    for row in verdicts:
+        style = None if row.word == "killed" else "red"
+        table.add_row(row.mutant.name, row.mutant.file, row.word, f"{row.seconds:.0f}", escape(row.first), style=style)
     return table
 
 
@@ -219,7 +219,7 @@ def main() -> int:
         console.print("interrupted")
         return 130
     console.print(table_of(verdicts))
-    return 0 if all(one.word == "killed" for one in verdicts) else 1
+    return 0 if all(row.word == "killed" for row in verdicts) else 1
 
 
 if __name__ == "__main__":

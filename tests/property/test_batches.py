@@ -150,8 +150,8 @@ def test_no_lag_and_equal_replicas_after_every_step(order: Shuffled, method: Met
     histories = [[op.weights for op in applied(run, Rank(rank))] for rank in range(workers)]
     for history in histories:
         assert [weights.version for weights in history] == list(range(steps))
-        for mine, first in zip(history, histories[0], strict=True):
-            np.testing.assert_array_equal(mine.vector, first.vector)
+        for weights, first in zip(history, histories[0], strict=True):
+            np.testing.assert_array_equal(weights.vector, first.vector)
 
 
 @given(

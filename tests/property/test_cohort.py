@@ -84,9 +84,9 @@ def drawn_timing(seed: int, ranks: int, work: float) -> FixedTiming:
 def assert_same(found: Trace, expected: Trace) -> None:
     """Compares all rows; texts and numbers have to be equal, and times to differ by rounding only."""
     for table in ("spans", "updates", "layers"):
-        mine, other = (sorted(map(sortable, getattr(trace, table))) for trace in (found, expected))
-        assert [exact(row) for row in mine] == [exact(row) for row in other]
-        np.testing.assert_allclose([times(row) for row in mine], [times(row) for row in other], rtol=SAME, atol=0)
+        rows, other = (sorted(map(sortable, getattr(trace, table))) for trace in (found, expected))
+        assert [exact(row) for row in rows] == [exact(row) for row in other]
+        np.testing.assert_allclose([times(row) for row in rows], [times(row) for row in other], rtol=SAME, atol=0)
     assert found.wall_s == pytest.approx(expected.wall_s, rel=SAME)
     assert found.stop_reason == expected.stop_reason
     shots = [[(shot.version, shot.samples) for shot in trace.snapshots] for trace in (found, expected)]
@@ -117,10 +117,10 @@ def times(row: tuple[Any, ...]) -> list[float]:
 
 
 def both(job: Job, timing: FixedTiming, network: str, nodes: list[list[int]], schedule: Schedule) -> Pair:
-    mine, other = (networks(nodes)[network] for _ in range(2))
-    found = simulate_cohort(job, timing, mine, schedule)
-    expected = simulate_job(job, timing, other, copy.copy(schedule))
-    assert_same_traffic(mine, other)
+    of_cohort, of_events = (networks(nodes)[network] for _ in range(2))
+    found = simulate_cohort(job, timing, of_cohort, schedule)
+    expected = simulate_job(job, timing, of_events, copy.copy(schedule))
+    assert_same_traffic(of_cohort, of_events)
     return found, expected
 
 
@@ -229,12 +229,12 @@ def test_copies_of_nodes_end_when_max_min_fair_flows_do(seed: int, nodes: int, e
     nbytes = drawn.integers(0, 9, nodes * each).astype(np.float64)
     found = AlikeParts(np.arange(nodes * each).reshape(nodes, each), routes, capacity.tolist()).ends_s(starts_s, nbytes)
     for node in range(nodes):
-        mine = slice(node * each, (node + 1) * each)
-        order = np.argsort(starts_s[mine], kind="stable")
+        ranks = slice(node * each, (node + 1) * each)
+        order = np.argsort(starts_s[ranks], kind="stable")
         net = network(capacity.tolist())
         for place in order.tolist():
-            add_flow(net, routes[place], float(nbytes[mine][place]))
-        ends_s = starts_s[mine][order].tolist()
+            add_flow(net, routes[place], float(nbytes[ranks][place]))
+        ends_s = starts_s[ranks][order].tolist()
         play(net, ends_s)
         np.testing.assert_allclose(found[node][order], ends_s, rtol=SAME, atol=0)
 
@@ -262,18 +262,18 @@ def test_counters_of_sampled_records_are_the_same(name: str, accumulate: int) ->
     assert found.counters is not None
     assert expected.counters is not None
     assert sorted(map(str, found.spans)) == sorted(map(str, expected.spans))
-    for mine, other in ((found.counters, expected.counters),):
-        assert dict(mine.spans) == dict(other.spans)
-        assert mine.bytes_sent == other.bytes_sent
-        assert {key: list(value) for key, value in mine.seconds.items() if any(value)} == {
+    for counters, other in ((found.counters, expected.counters),):
+        assert dict(counters.spans) == dict(other.spans)
+        assert counters.bytes_sent == other.bytes_sent
+        assert {key: list(value) for key, value in counters.seconds.items() if any(value)} == {
             key: pytest.approx(list(value), rel=SAME) for key, value in other.seconds.items() if any(value)
         }
-        assert list(mine.gradients.number) == list(other.gradients.number)
-        assert mine.gradients.between.total_s == pytest.approx(other.gradients.between.total_s, rel=SAME)
-        assert mine.gradients.gaps.counts.histogram == other.gradients.gaps.counts.histogram
-        assert mine.updates.inputs == other.updates.inputs
-        assert mine.updates.progress.number == other.updates.progress.number
-        assert mine.updates.staleness.histogram == other.updates.staleness.histogram
+        assert list(counters.gradients.number) == list(other.gradients.number)
+        assert counters.gradients.between.total_s == pytest.approx(other.gradients.between.total_s, rel=SAME)
+        assert counters.gradients.gaps.counts.histogram == other.gradients.gaps.counts.histogram
+        assert counters.updates.inputs == other.updates.inputs
+        assert counters.updates.progress.number == other.updates.progress.number
+        assert counters.updates.staleness.histogram == other.updates.staleness.histogram
 
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - set(IN_STEP) - set(BY_TIMES)))

@@ -288,12 +288,15 @@ def test_half_the_bytes_take_half_the_time_on_a_slow_link(name: str) -> None:
 @EITHER
 def test_torch_and_numpy_agree(compression: Any) -> None:
     """In float64, to rounding: two libraries multiply the matrices."""
-    ours, theirs = begun(compression, np.zeros(162), LAYERS), begun(compression, torch.zeros(162).double(), LAYERS)
+    in_numpy, in_torch = (
+        begun(compression, np.zeros(162), LAYERS),
+        begun(compression, torch.zeros(162).double(), LAYERS),
+    )
     for step in range(4):
-        one, ours = compression.compress(numbers(step), ours)
-        other, theirs = compression.compress(torch.from_numpy(numbers(step)), theirs)
-        np.testing.assert_allclose(decompressed(one), decompressed(other).numpy(), rtol=1e-9, atol=1e-12)
-        assert nbytes(one) == nbytes(other)
+        compressed, in_numpy = compression.compress(numbers(step), in_numpy)
+        other, in_torch = compression.compress(torch.from_numpy(numbers(step)), in_torch)
+        np.testing.assert_allclose(decompressed(compressed), decompressed(other).numpy(), rtol=1e-9, atol=1e-12)
+        assert nbytes(compressed) == nbytes(other)
 
 
 @EITHER

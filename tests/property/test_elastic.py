@@ -329,14 +329,14 @@ class Workers:
     def __init__(self, data: st.DataObject, count: int) -> None:
         self.data = data
         self.under_way: dict[Rank, list[Any]] = {Rank(rank): [Ask()] for rank in range(count)}
-        self.dead, self.told = set[Rank](), set[Rank]()
+        self.dead, self.stopped = set[Rank](), set[Rank]()
         self.deltas = 0
         """sent so far"""
 
     def hear(self, rank: Rank, value: Any) -> None:
         """A message from the server."""
         if isinstance(value, ServerStopped):
-            self.told.add(rank)
+            self.stopped.add(rank)
             return
         living = len(self.under_way.keys() - self.dead)
         if rank in self.dead or (living > 1 and self.data.draw(st.booleans(), label=f"{rank} dies before its delta")):
@@ -385,7 +385,7 @@ def test_the_server_waits_for_every_delta_of_the_living_and_for_none_of_the_dead
                 answer = landed = landed + 1
         op = lane.advance(None, answer) if isinstance(answer, PeerFailed) else lane.advance(answer)
     living = workers.under_way.keys() - workers.dead
-    assert living == workers.told
+    assert living == workers.stopped
     assert not any(workers.under_way[rank] for rank in living)
     waiting = sum(isinstance(value, Delta) for rank in workers.dead for value in workers.under_way[rank])
     assert landed == workers.deltas - waiting

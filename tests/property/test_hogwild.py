@@ -190,17 +190,17 @@ def rows(trace: Trace) -> list[tuple[int, ...]]:
     return sorted((row.version_applied, row.rank, row.step, row.staleness) for row in trace.updates)
 
 
-def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
+def check_one_handler_is_async(lock: bool, shared: Any, on_a_server: Any) -> None:
     """The property: a run equals that of a server that takes the same steps in the same order, in all records."""
 
     @settings(database=None, phases=[Phase.generate])
     @given(order=ORDERS, workers=WORKERS, steps=STEPS)
     def same(order: Chooser, workers: int, steps: int) -> None:
-        run = exact_run(replace(ours, lock=lock), order, workers, steps)
-        job = job_of(theirs, workers, steps=steps, learner=ExactBowl())
+        run = exact_run(replace(shared, lock=lock), order, workers, steps)
+        job = job_of(on_a_server, workers, steps=steps, learner=ExactBowl())
         served = AnyOrder(job).run(Serving(job.weights_owner, [rank for rank, _ in added(run)]))
         alike = (run.trace.weights == served.weights).all() and rows(run.trace) == rows(served)
-        if isinstance(theirs, AsyncEasgd):  # workers have weights of their own
+        if isinstance(on_a_server, AsyncEasgd):  # workers have weights of their own
             for rank, state in run.trace.states.items():
                 alike = alike and (state.weights.vector == served.states[rank].weights.vector).all()
         assert alike, "another run"
@@ -209,7 +209,7 @@ def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("shared", "on_a_server"),
     [
         (HogwildSgd(learning_rate=TENTH), AsyncSgd(learning_rate=TENTH)),
         (
@@ -219,8 +219,8 @@ def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
     ],
     ids=["sgd", "easgd"],
 )
-def test_one_handler_at_a_time_is_async(ours: SharedMemorySgd, theirs: Method) -> None:
+def test_one_handler_at_a_time_is_async(shared: SharedMemorySgd, on_a_server: Method) -> None:
     """Number 18, exactly, in every order; and it holds because of the lock."""
-    check_one_handler_is_async(True, ours, theirs)
+    check_one_handler_is_async(True, shared, on_a_server)
     with pytest.raises(AssertionError, match="another run"):
-        check_one_handler_is_async(False, ours, theirs)
+        check_one_handler_is_async(False, shared, on_a_server)

@@ -81,7 +81,7 @@ def test_pytorch_optimizers_lars_takes_the_same_steps(
         torch.nn.Parameter(torch.tensor(np.asarray(vector[layer.part])).reshape(shape))
         for layer, shape in zip(layers, shapes, strict=True)
     ]
-    theirs = LARS(
+    optimizer = LARS(
         parameters, lr=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay, trust_coefficient=trust
     )
     for step in range(1, 5):
@@ -89,7 +89,7 @@ def test_pytorch_optimizers_lars_takes_the_same_steps(
         vector, memory = rule.update(vector, gradient, memory)
         for parameter, layer in zip(parameters, layers, strict=True):
             parameter.grad = torch.tensor(np.asarray(gradient[layer.part])).reshape(parameter.shape)
-        theirs.step()
+        optimizer.step()
         flat = np.concatenate([parameter.detach().numpy().reshape(-1) for parameter in parameters])
         np.testing.assert_allclose(np.asarray(vector), flat, rtol=1e-9, atol=1e-9 * float(np.abs(flat).max()))
 

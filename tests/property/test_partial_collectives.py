@@ -78,8 +78,8 @@ def test_everyone_is_in_every_round_once_and_tells_each_neighbour_once(
     for me in run.job.team:
         own = [entry.op for entry in run.log if entry.move.rank == me.rank]
         assert [op.key for op in own if isinstance(op, AllReduce)] == [f"gradient {n}" for n in range(steps)]
-        told = Counter((op.to, op.value.number) for op in own if isinstance(op, Send))
-        assert told == Counter((other, number) for other in neighbours(me) for number in partial)
+        sent = Counter((op.to, op.value.number) for op in own if isinstance(op, Send))
+        assert sent == Counter((other, number) for other in neighbours(me) for number in partial)
 
 
 @given(seed=SEEDS, workers=st.integers(2, 5), steps=STEPS, kind=KINDS, every=EVERY)
@@ -164,10 +164,10 @@ def test_the_drawn_worker_is_in_the_middle_on_average(kind: Kind) -> None:
 @examples(10, 100)
 def test_with_equally_fast_workers_it_is_sync_sgd(workers: int, kind: Kind, step_s: float, latency_s: float) -> None:
     options: dict[str, Any] = {"workers": workers, "steps": 6, "latency_s": latency_s}
-    ours = simulated(EagerSgd(collective=kind), lambda *_: step_s, **options)
-    theirs = simulated(SyncSgd(), lambda *_: step_s, **options)
-    assert {row.staleness for row in ours.updates} == {0}
-    assert ours.weights.tobytes() == theirs.weights.tobytes()
+    eager = simulated(EagerSgd(collective=kind), lambda *_: step_s, **options)
+    synchronous = simulated(SyncSgd(), lambda *_: step_s, **options)
+    assert {row.staleness for row in eager.updates} == {0}
+    assert eager.weights.tobytes() == synchronous.weights.tobytes()
 
 
 # --- continuing ------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def test_a_trial_that_is_not_dominated_is_not_stopped(
     rates = PriceRates(usd_per_hour=usd_per_hour, watts=watts)
     own = values_of(("time", "cost", "energy"), rates, time_s)
     bound = bound_s(("time", "cost", "energy"), rates, points, Limits(), slack=1.0)
-    worse = any(all(mine > other for mine, other in zip(own, one, strict=True)) for one in points)
+    worse = any(all(value > reached for value, reached in zip(own, point, strict=True)) for point in points)
     if time_s < bound * (1 - 1e-9):
         assert not worse
     if time_s > bound * (1 + 1e-9):

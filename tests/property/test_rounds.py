@@ -336,19 +336,19 @@ def test_adamw_is_torchs(kind: str, beta1: float, beta2: float, decay: float) ->
     torch = pytest.importorskip("torch")
     generator = np.random.default_rng(3)
     start = generator.standard_normal(6).astype(np.float32)
-    theirs = torch.nn.Parameter(torch.tensor(start))
-    optimiser = torch.optim.AdamW([theirs], lr=0.01, betas=(beta1, beta2), eps=1e-8, weight_decay=decay)
+    parameter = torch.nn.Parameter(torch.tensor(start))
+    optimiser = torch.optim.AdamW([parameter], lr=0.01, betas=(beta1, beta2), eps=1e-8, weight_decay=decay)
     rule = Chain((AdamW(beta1, beta2, 1e-8, decay), ScaleByLearningRate(0.01)))
     ours: Any = torch.tensor(start) if kind == "torch" else start
     memory = rule.init(ours)
     for _ in range(20):
         gradient = generator.standard_normal(6).astype(np.float32)
-        theirs.grad = torch.tensor(gradient)
+        parameter.grad = torch.tensor(gradient)
         optimiser.step()
         ours, memory = rule.update(ours, torch.tensor(gradient) if kind == "torch" else gradient, memory)
     assert ours.dtype == (torch.float32 if kind == "torch" else np.float32)
     assert np.abs(start - np.asarray(ours)).max() > 0.01
-    np.testing.assert_allclose(np.asarray(ours), theirs.detach().numpy(), rtol=0, atol=20 * 2.0**-22)
+    np.testing.assert_allclose(np.asarray(ours), parameter.detach().numpy(), rtol=0, atol=20 * 2.0**-22)
 
 
 def test_adamw_of_nothing_is_nothing() -> None:
@@ -444,8 +444,8 @@ def test_replicas_meet_and_local_steps_are_numbered(method: Any, seed: int, coun
     assert len(histories[0]) >= 2
     for history in histories:
         assert [weights.version for weights in history] == list(range(len(history)))
-        for mine, other in zip(history, histories[0], strict=True):
-            np.testing.assert_array_equal(mine.vector, other.vector)
+        for weights, other in zip(history, histories[0], strict=True):
+            np.testing.assert_array_equal(weights.vector, other.vector)
 
 
 @pytest.mark.parametrize("period", [2, 5])

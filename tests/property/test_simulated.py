@@ -95,10 +95,10 @@ def check_any_order(trace: Trace, job: Job, seed: int) -> None:
     for activity in ("collective", "send"):
         assert sent(trace, activity) == sent(in_any_order, activity)
     for me in job.team:
-        mine, other = trace.states[me.rank], in_any_order.states[me.rank]
+        in_time, expected = trace.states[me.rank], in_any_order.states[me.rank]
         if me.role == job.method.weights_owner:
-            assert mine.step == other.step == STEPS
-        np.testing.assert_array_equal(mine.weights.vector, other.weights.vector)
+            assert in_time.step == expected.step == STEPS
+        np.testing.assert_array_equal(in_time.weights.vector, expected.weights.vector)
 
 
 def sent(trace: Trace, activity: str) -> int:
@@ -190,7 +190,7 @@ def test_what_ranks_reduce_leaves_them(name: str, counts: list[int], compute: li
     assert sum(out.values()) + inside == pytest.approx(sent, abs=messages)  # the record rounds to whole bytes
     assert sum(out.values()) == pytest.approx(sum(into.values()))
     if set(counts) == {1}:
-        mine = Counter[int]()
+        of_rank = Counter[int]()
         for span in trace.spans:
-            mine[span.rank] += span.bytes if span.activity == "collective" else 0
-        assert {f"host{rank}": pytest.approx(nbytes, abs=messages) for rank, nbytes in mine.items()} == dict(out)
+            of_rank[span.rank] += span.bytes if span.activity == "collective" else 0
+        assert {f"host{rank}": pytest.approx(nbytes, abs=messages) for rank, nbytes in of_rank.items()} == dict(out)
