@@ -7,7 +7,9 @@ from dataclasses import replace
 from itertools import count
 from math import inf
 
-from paceline.algorithms.core.operations import AllReduce
+from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.operations import AllReduce, Receive, Send
+from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Null, Rank
 from paceline.simulator.collectives.execution import EventDriver
 from paceline.simulator.kernel.clock import VirtualClock
@@ -20,6 +22,19 @@ from tests.clusters import star
 from tests.traffic import CountedNetwork
 
 WIRE = LinkModel(name="wire", latency_s=0.0, bytes_per_s=1000.0, provenance="a test's own")
+
+
+@program
+def sender(me: RankContext, state: Replica) -> Program[int]:
+    """Sends 2000 bytes to rank 1."""
+    yield from Send(value=Null(500), to=Rank(1))
+    return 0
+
+
+@program
+def receiver(me: RankContext, state: Replica) -> Program[int]:
+    """Returns the size of a message from rank 0."""
+    return int((yield from Receive(Rank(0))).value.nbytes)
 
 
 def on(graph: Graph, *faults: LinkFaultModel, ranks: int | None = None) -> ClusterModel:

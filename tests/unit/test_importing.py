@@ -117,41 +117,39 @@ def table(*rows: str) -> str:
     return "\n".join(["\t" + "\t".join(names) + "\tCPU Affinity", *rows])
 
 
+def two(code: str, other: str = "0-7") -> list[str]:
+    """Two GPUs with this code, the second near these processors."""
+    return [f"GPU0 X {code} 0-7", f"GPU1 {code} X {other}"]
+
+
+BEHIND_SWITCHES = ["GPU0 X PIX PXB NODE 0", "GPU1 PIX X PXB NODE 0", "GPU2 PXB PXB X NODE 0", "GPU3 NODE NODE NODE X 0"]
+"""GPU0 and 1 share a switch, and a further switch joins them to GPU2; GPU3 is behind another host bridge"""
+VIRTUAL = ["GPU0 X SYS SYS 0-3", "GPU1 SYS X SYS 0-3", "GPU2 SYS SYS X 4-7"]
+"""all pairs are SYS, as virtual machines report, but two of three GPUs are near the same CPUs, which are believed"""
+BRIDGES = ["GPU0 X PHB NODE NODE 0", "GPU1 PHB X NODE NODE 0", "GPU2 NODE NODE X PHB 0", "GPU3 NODE NODE PHB X 0"]
+"""several host bridges of one socket, which are vertices then"""
+
+
 @pytest.mark.parametrize(
-    ("code", "way"),
+    ("rows", "ways"),
     [
-        ("PIX", ["gpu0", "pcie0", "gpu1"]),
-        ("PXB", ["gpu0", "pcie0", "gpu1"]),
-        ("PHB", ["gpu0", "cpu0", "gpu1"]),
-        ("NODE", ["gpu0", "cpu0", "gpu1"]),
-        ("NV3", ["gpu0", "gpu1"]),
+        (two("PIX"), ["gpu0 pcie0 gpu1"]),
+        (two("PXB"), ["gpu0 pcie0 gpu1"]),
+        (two("PHB"), ["gpu0 cpu0 gpu1"]),
+        (two("NODE"), ["gpu0 cpu0 gpu1"]),
+        (two("NV3"), ["gpu0 gpu1"]),
+        (two("SYS", "8-15"), ["gpu0 cpu0 cpu1 gpu1"]),
+        (two("SOC", "8-15"), ["gpu0 cpu0 cpu1 gpu1"]),
+        (BEHIND_SWITCHES, ["gpu0 pcie1 gpu1", "gpu0 pcie1 pcie0 gpu2", "gpu0 pcie1 pcie0 cpu0 gpu3"]),
+        (BRIDGES, ["gpu0 root0 gpu1", "gpu0 root0 cpu0 root1 gpu3"]),
+        (VIRTUAL, ["gpu0 cpu0 gpu1", "gpu0 cpu0 cpu1 gpu2"]),
     ],
 )
-def test_two_gpus_of_a_socket(code: str, way: list[str]) -> None:
-    graph = machine(table(f"GPU0 X {code} 0-7", f"GPU1 {code} X 0-7"), "text", "two")
-    assert list(Routes(graph).between("gpu0", "gpu1").vertices) == way
-
-
-def test_gpus_of_two_sockets_go_over_their_bus() -> None:
-    for code in ("SYS", "SOC"):
-        graph = machine(table(f"GPU0 X {code} 0-7", f"GPU1 {code} X 8-15"), "text", "two")
-        assert Routes(graph).between("gpu0", "gpu1").vertices == ("gpu0", "cpu0", "cpu1", "gpu1")
-
-
-def test_switches_below_a_switch_and_host_bridges() -> None:
-    """GPU0 and 1 share a switch, and a further switch joins them to GPU2; GPU3 is behind another host bridge."""
-    rows = ["GPU0 X PIX PXB NODE 0", "GPU1 PIX X PXB NODE 0", "GPU2 PXB PXB X NODE 0", "GPU3 NODE NODE NODE X 0"]
-    routes = Routes(machine(table(*rows), "text", "four"))
-    assert routes.between("gpu0", "gpu1").vertices == ("gpu0", "pcie1", "gpu1")
-    assert routes.between("gpu0", "gpu2").vertices == ("gpu0", "pcie1", "pcie0", "gpu2")
-    assert routes.between("gpu0", "gpu3").vertices == ("gpu0", "pcie1", "pcie0", "cpu0", "gpu3")
-
-
-def test_bridges_of_one_socket_are_vertices_where_there_are_several() -> None:
-    rows = ["GPU0 X PHB NODE NODE 0", "GPU1 PHB X NODE NODE 0", "GPU2 NODE NODE X PHB 0", "GPU3 NODE NODE PHB X 0"]
-    routes = Routes(machine(table(*rows), "text", "four"))
-    assert routes.between("gpu0", "gpu1").vertices == ("gpu0", "root0", "gpu1")
-    assert routes.between("gpu0", "gpu3").vertices == ("gpu0", "root0", "cpu0", "root1", "gpu3")
+def test_ways_between_gpus(rows: list[str], ways: list[str]) -> None:
+    routes = Routes(machine(table(*rows), "text", "machine"))
+    for way in ways:
+        vertices = tuple(way.split())
+        assert routes.between(vertices[0], vertices[-1]).vertices == vertices
 
 
 def test_cards_that_are_far_from_every_gpu_make_a_socket() -> None:
@@ -160,14 +158,6 @@ def test_cards_that_are_far_from_every_gpu_make_a_socket() -> None:
     assert Routes(graph).between("gpu0", "nic0").vertices == ("gpu0", "pcie0", "nic0")
     assert Routes(graph).between("gpu0", "nic1").vertices == ("gpu0", "pcie0", "cpu0", "cpu1", "nic1")
     assert {one.link.name for one in graph.connections if "nvlink" in one.link.name} == {"nvlink3"}
-
-
-def test_cpus_are_believed_before_a_hypervisors_table() -> None:
-    """All pairs are SYS, as virtual machines report, but two of three GPUs are near the same CPUs."""
-    rows = ["GPU0 X SYS SYS 0-3", "GPU1 SYS X SYS 0-3", "GPU2 SYS SYS X 4-7"]
-    routes = Routes(machine(table(*rows), "text", "virtual"))
-    assert routes.between("gpu0", "gpu1").vertices == ("gpu0", "cpu0", "gpu1")
-    assert routes.between("gpu0", "gpu2").vertices == ("gpu0", "cpu0", "cpu1", "gpu2")
 
 
 def test_a_table_without_affinities_or_with_colours_is_read() -> None:

@@ -18,7 +18,7 @@ from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.faults.link_faults import LinkFaultModel, changes
 from paceline.topologies.graphs.machines import nvswitch_node
 from paceline.topologies.graphs.network_graphs import fat_tree, ring, torus
-from tests.changing_links import WIRE, ends, fault, on
+from tests.changing_links import WIRE, ends, fault, on, receiver, sender
 from tests.clusters import answer, played, star
 
 SLOW_WIRE = replace(WIRE, latency_s=0.25)
@@ -202,17 +202,6 @@ def test_a_barrier_waits_for_the_repair() -> None:
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
-
-
-@program
-def sender(me: RankContext, state: Replica) -> Program[int]:
-    yield from Send(value=Null(500), to=Rank(1))
-    return 0
-
-
-@program
-def receiver(me: RankContext, state: Replica) -> Program[int]:
-    return int((yield from Receive(Rank(0))).value.nbytes)
 
 
 def test_a_run_that_nothing_can_repair_says_which_link_is_broken() -> None:

@@ -11,10 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.algorithms.core.errors import DeadlockError
-from paceline.algorithms.core.method import RankContext, Replica
-from paceline.algorithms.core.operations import Receive, Send
-from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.values import Null, Rank
+from paceline.algorithms.core.values import Rank
 from paceline.cli.app import app
 from paceline.scenarios import load
 from paceline.scenarios.sections.networks import Link, Network, Variation
@@ -28,7 +25,7 @@ from paceline.topologies import LINKS
 from paceline.topologies.graphs import links as processes
 from paceline.topologies.graphs.graph_registry import build
 from paceline.topologies.packet_lines import lines_of
-from tests.changing_links import WIRE, ends, fault, on, varying_star
+from tests.changing_links import WIRE, ends, fault, on, receiver, sender, varying_star
 from tests.clusters import answer, played
 
 DEVICE = {"name": "d", "overhead": "10 ms", "per_sample": "0 s"}
@@ -168,17 +165,6 @@ def test_the_choice_of_collectives_depends_on_mean_bandwidths() -> None:
     plans = [load(one).plans()[0] for one in (data, varied)]
     chosen = [perform(plan, plan.schedule()).notes["collectives"] for plan in plans]
     assert chosen[0] == chosen[1]
-
-
-@program
-def sender(me: RankContext, state: Replica) -> Program[int]:
-    yield from Send(value=Null(500), to=Rank(1))
-    return 0
-
-
-@program
-def receiver(me: RankContext, state: Replica) -> Program[int]:
-    return int((yield from Receive(Rank(0))).value.nbytes)
 
 
 LAW = processes.VariationModel(cv=0.3, every_s=0.25)
