@@ -12,10 +12,6 @@ from typing import Any
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import (
     Access,
-    AllGather,
-    AllReduce,
-    Barrier,
-    Broadcast,
     Cancel,
     Charge,
     Gradient,
@@ -28,7 +24,6 @@ from paceline.algorithms.core.operations import (
     Op,
     Receive,
     RecordUpdate,
-    Reduce,
     Send,
     Start,
     Unlock,
@@ -37,12 +32,16 @@ from paceline.algorithms.core.operations import (
 )
 from paceline.algorithms.core.program import Branches, Lane, Routine
 from paceline.algorithms.core.values import Batch, GradientResult, Message, Rank, Step
-from paceline.algorithms.runtime.collective_matching import describe
+from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe
 from paceline.algorithms.runtime.handles import Promise, named
 from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.program_errors import check_peer, check_start, unknown_operation
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.checking.driver import Driver, LaneTask, LayerReady, StoppedRun, alone, backward
+
+
+BLOCKING = (*COLLECTIVES, Receive, Wait, WaitFor, Lock)
+"""operations that may have to wait"""
 
 
 class AnyOrder(Driver):
@@ -74,9 +73,9 @@ class AnyOrder(Driver):
                 self._grants.note(rank, start.states[rank].step)
 
     def _can_go(self, task: LaneTask) -> bool:
+        if not isinstance(task.op, BLOCKING):
+            return True
         match task.op:
-            case AllReduce() | Reduce() | Broadcast() | AllGather() | Barrier():
-                return task.room is None
             case Receive(source):
                 stranger = source is not None and source not in task.me.world  # answered with an error
                 return stranger or self._letter(task, task.op) is not None
@@ -87,7 +86,7 @@ class AnyOrder(Driver):
             case Lock(cell):
                 return self._cells.holder(task.me.node, cell) is None
             case _:
-                return True
+                return task.room is None
 
     def _perform(self, task: LaneTask, op: Op[Any]) -> Any:
         match op:
@@ -103,7 +102,7 @@ class AnyOrder(Driver):
                 return promise.end(result)
             case Charge():
                 return None
-            case AllReduce() | Reduce() | Broadcast() | AllGather() | Barrier():
+            case _ if isinstance(op, COLLECTIVES):
                 return task.answer
             case Send():
                 return self._send(task, op)

@@ -75,12 +75,10 @@ class Shrinking:
         if self._holds(case) or (case.choices and self._holds(dataclasses.replace(case, choices=()))):
             return True
         random = np.random.default_rng(np.random.SeedSequence((case.seed, case.workers, case.steps, 23)))
-        return any(self._drawn(case, random) for _ in range(TRIES))
-
-    def _drawn(self, case: Case, random: np.random.Generator) -> bool:
         if case.times is not None:
-            return self._holds(dataclasses.replace(case, times=random_times(random)))
-        return self._holds(case, random_chooser(random, len(case.job().team)))
+            return any(self._holds(dataclasses.replace(case, times=random_times(random))) for _ in range(TRIES))
+        ranks = len(case.job().team)
+        return any(self._holds(case, random_chooser(random, ranks)) for _ in range(TRIES))
 
     def _choices(self) -> None:
         """Replaces parts of the choices by 0, from the whole list down to single choices."""
@@ -117,7 +115,7 @@ class Shrinking:
 
     def _holds(self, case: Case, choose: Chooser | None = None) -> bool:
         """Whether this case violates the guarantee, too; it is the best case then."""
-        if self.left <= 0 or case == self.best.case or len(case.deaths) > case.job().spare:
+        if self.left <= 0 or case == self.best.case or (case.deaths and len(case.deaths) > case.job().spare):
             return False
         self.left -= 1
         outcome = performed(case) if choose is None else in_recorded_order(case, choose)

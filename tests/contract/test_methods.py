@@ -106,7 +106,7 @@ WITHOUT_ADAM = {"sasgd": "a round ends with a step of SGD", "demo": "demo has an
             lambda pair: pair[1] == "adamw" or pair[0] in WAYS),
 )  # fmt: skip
 def test_every_method_takes_steps_of_adam_or_says_why_not(name: str, optimizer: Any) -> None:
-    """Its guarantees hold, and its weights are others than with SGD; in any order and in virtual time."""
+    """Its guarantees hold in any order of moves, and its weights are others than with SGD."""
     given = {"optimizer": optimizer, "learning_rate": 0.05, **WITH_ADAM.get(name, {})}
     method = changed(built(name), **given)
     nodes = nodes_for(built(name), UNLIKE)
@@ -115,16 +115,13 @@ def test_every_method_takes_steps_of_adam_or_says_why_not(name: str, optimizer: 
         assert [text.startswith("optimizer: found") and WITHOUT_ADAM[name] in text for text in said] == [True]
         return
     assert said == []
-    plain = changed(method, optimizer="sgd")
-    ends = []
-    for one in (method, plain):
-        job = job_of(one, steps=STEPS, nodes=nodes, learner=Uneven())
-        trace = AnyOrder(job).run(Shuffled(3))
-        it_runs_to_its_budget(job, trace)
-        gradients_are_applied_once(trace)
-        it_keeps_its_promises(job, trace)
-        ends.append(trace.weights)
-    assert np.abs(ends[0] - ends[1]).max() > 1e-3
+    job = job_of(method, steps=STEPS, nodes=nodes, learner=Uneven())
+    trace = AnyOrder(job).run(Shuffled(3))
+    it_runs_to_its_budget(job, trace)
+    gradients_are_applied_once(trace)
+    it_keeps_its_promises(job, trace)
+    plain = job_of(changed(method, optimizer="sgd"), steps=STEPS, nodes=nodes, learner=Uneven())
+    assert np.abs(trace.weights - AnyOrder(plain).run(Shuffled(3)).weights).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", WITH_ADAM)
