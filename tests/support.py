@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
-from paceline.algorithms.core.values import Rank
+from paceline.algorithms.core.values import Rank, Samples
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.layerwise import (
     Agd,
@@ -34,6 +36,7 @@ __all__ = [
     "UNLIKE",
     "Bowl",
     "FixedTiming",
+    "Noise",
     "Uneven",
     "Vector",
     "built",
@@ -51,6 +54,19 @@ class Uneven(Bowl):
     def gradient(self, vector: Vector, data: Vector) -> tuple[Vector, float]:
         away = vector - data
         return away * data[0] / 4, float(away @ away) * data[0] / 8
+
+
+@dataclass(frozen=True)
+class Noise(Bowl):
+    """Gradients that depend only on the samples, so that a test can add them, and are no round numbers."""
+
+    size: int = 30
+
+    def load(self, samples: Samples) -> Vector:
+        return np.random.default_rng(samples.index * samples.workers + samples.worker).standard_normal(self.size)
+
+    def gradient(self, vector: Vector, data: Vector) -> tuple[Vector, float]:
+        return data, 0.0
 
 
 @dataclass(frozen=True)

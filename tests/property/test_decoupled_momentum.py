@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from paceline.algorithms.core.dct_top_k import DctTopK, Tiling, coefficients, cosines, numbers
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Layer, Layout, Null, Rank, Samples
-from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.decoupled_momentum import DeMo
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
@@ -21,7 +20,7 @@ from paceline.records.trace import Schedule
 from paceline.simulator.network.network import NoCost
 from paceline.simulator.runs.engine import run_job
 from paceline.workloads import build
-from tests.support import Bowl, FixedTiming, job_of
+from tests.support import FixedTiming, Noise, job_of
 
 ORDERS = st.integers(0, 2**16).map(Shuffled)
 
@@ -31,19 +30,6 @@ NODES = [[Rank(rank)] for rank in range(4)]
 
 def noise(seed: int, count: int) -> Any:
     return np.random.default_rng(seed).standard_normal(count)
-
-
-@dataclass(frozen=True)
-class Noise(Bowl):
-    """Gradients that depend only on the samples, so that a test can add them."""
-
-    size: int = 30
-
-    def load(self, samples: Samples) -> Any:
-        return noise(samples.index * samples.workers + samples.worker, self.size)
-
-    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
-        return data, 0.0
 
 
 # --- the transform ---------------------------------------------------------------------------------------------------
@@ -89,29 +75,24 @@ def test_the_largest_coefficients_of_each_tile_are_sent(seed: int, k: int) -> No
 # --- what is kept ----------------------------------------------------------------------------------------------------
 
 
-@given(seed=SEEDS, steps=st.integers(1, 6), decay=st.sampled_from([0.0, 0.5, 0.999, 1.0]))
-def test_the_message_and_the_momentum_left_are_the_momentum_before(seed: int, steps: int, decay: float) -> None:
+@given(
+    seed=SEEDS,
+    steps=st.integers(1, 6),
+    chunk=st.integers(1, 12),
+    k=st.integers(1, 9),
+    decay=st.sampled_from([0.0, 0.5, 0.999, 1.0]),
+)
+def test_the_message_and_the_momentum_left_are_the_momentum_before(
+    seed: int, steps: int, chunk: int, k: int, decay: float
+) -> None:
     """In float64, to the roundings of two transforms."""
-    compression = DctTopK(chunk=5, k=4, decay=decay)
+    compression = DctTopK(chunk=chunk, k=k, decay=decay)
     layers = [Layer("first", 0, 60), Layer("second", 60, 72)]
     memory = compression.begin(np.zeros(72), layers)
     for step in range(steps):
         before = decay * memory.vector + noise(seed + step, 72)
         message, memory = compression.compress(noise(seed + step, 72), memory)
         np.testing.assert_allclose(message.dense() + memory.vector, before, rtol=0, atol=1e-13)
-
-
-@given(order=ORDERS, workers=st.integers(1, 4), steps=st.integers(1, 5))
-def test_the_steps_and_the_momenta_are_the_gradients(order: Shuffled, workers: int, steps: int) -> None:
-    """With plain steps over all workers, η = 1 and no decay (μ below 1 decays the momenta); to rounding in float64."""
-    compression = DctTopK(chunk=3, k=2)
-    learner = Noise()
-    job = job_of(SyncSgd(learning_rate=1.0, compression=compression), workers, steps=steps, learner=learner)
-    states = list(AnyOrder(job).run(order).states.values())
-    came = sum(learner.load(job.samples(me, step)) for step in range(steps) for me in job.team)
-    moved = learner.initial() - states[0].weights.vector
-    kept = sum(state.residual.vector for state in states)
-    np.testing.assert_allclose(workers * moved + kept, came, rtol=0, atol=1e-11)
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, 
 from paceline.workloads import build
 from tests.clusters import fixed_costs, star
 from tests.exact import ExactBowl, UnlikeBowl, ends
-from tests.support import Bowl, FixedTiming, Uneven, job_of, placed
+from tests.support import Bowl, FixedTiming, Noise, Uneven, job_of, placed
 from tests.thorough import examples
 
 TENTH: Any = Fraction(1, 10)
@@ -86,19 +86,6 @@ class Shared(UnlikeBowl):
 
     def load(self, samples: Samples) -> Any:
         return super().load(Samples(worker=0, workers=1, index=samples.index, count=samples.count))
-
-
-@dataclass(frozen=True)
-class Noise(Bowl):
-    """Gradients that depend only on the samples, and are no round numbers."""
-
-    size: int = 30
-
-    def load(self, samples: Samples) -> Any:
-        return np.random.default_rng(samples.index * samples.workers + samples.worker).standard_normal(self.size)
-
-    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
-        return data, 0.0
 
 
 @dataclass(frozen=True)
