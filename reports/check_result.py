@@ -45,7 +45,7 @@ class CheckResult(Result, Sequence[Checked]):
     """What `paceline.check` returns: the verdicts of each method, in a sequence.
 
     >>> import paceline
-    >>> found = paceline.check("sync-sgd", schedules=20)
+    >>> found = paceline.check("sync-sgd", schedules=5)
     >>> found.holds, found[0].verdicts["synchronous"].verdict
     (True, 'holds')
     """
@@ -231,7 +231,7 @@ def check(
         InputError: a method is not known or cannot be created; with all mistakes.
 
     >>> import paceline
-    >>> paceline.check("agd", schedules=20).holds
+    >>> paceline.check("agd", schedules=5).holds
     True
     """
     if deaths and not exhaustive:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
+
 from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.program import Routine
 from paceline.algorithms.core.values import Rank
@@ -80,3 +82,9 @@ def fixed_costs(*, collective_s: float = 0.0, message_s: float = 0.0) -> Measure
 def answer(trace: Trace, rank: int = 0) -> Any:
     """Returns the result of a rank's program."""
     return trace.states[Rank(rank)]
+
+
+def measured_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measures `this-machine` with small matrices and vectors, as far as the test goes."""
+    monkeypatch.setattr("paceline.topologies.catalogue.device_names.SIDE", 256)
+    monkeypatch.setattr("paceline.topologies.catalogue.device_names.COPY_BYTES", 2**22)

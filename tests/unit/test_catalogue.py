@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import DATA, FILES, SPECS, Spec, _DeviceEntry, precision_named
 from paceline.topologies.catalogue.device_names import _aliases, find, named
+from tests.clusters import measured_briefly
 
 ASKED = [
     "k20", "k40", "k80", "m40", "titanx-maxwell", "titanx-pascal", "gtx-1080", "gtx-1080-ti", "p100-pcie", "p100-sxm2",
@@ -151,7 +152,8 @@ def test_nothing_is_read_before_it_is_asked_for() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_this_machine_is_measured() -> None:
+def test_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured_briefly(monkeypatch)
     spec = named("this-machine")
     assert spec.kind == "cpu"
     assert spec.peak("fp32") > 1e9

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 import paceline
+from tests.clusters import measured_briefly
 from tests.folded import check_all
 
 
@@ -33,7 +34,8 @@ def check(module: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_examples(package: str) -> None:
+def test_examples(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured_briefly(monkeypatch)
     check_all({module: partial(check, module) for module in PACKAGES[package]})
 
 
