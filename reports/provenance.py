@@ -15,6 +15,7 @@ import yaml
 
 from paceline.algorithms.core.errors import PacelineError
 from paceline.records import Run
+from paceline.records.document import flat as leaves
 from paceline.records.figures import BYTES_PER_SECOND, COUNT, DURATION
 from paceline.records.machine import package_versions
 from paceline.reports.blocks import Answer, Block, Claim, Column, ReportSection, Table
@@ -54,8 +55,13 @@ def presets_of(scenario: Mapping[str, Any], workers: int) -> tuple[list[Preset],
     """
     cluster = _cluster(scenario) if workers <= LARGEST else None
     if cluster is None:
-        notes = [*_given(scenario.get("cluster", {}))]
-        names = set(_texts(scenario.get("cluster", {})))
+        values = dict(leaves(scenario.get("cluster", {})))
+        sources = [path for path in values if path.rpartition(".")[2] == "provenance"]
+        notes = [
+            Preset(str(values.get(f"{path.removesuffix('provenance')}name") or "unnamed"), "", values[path])
+            for path in sources
+        ]
+        names = {value for value in values.values() if isinstance(value, str)}
     else:
         notes = [*_built(cluster), *_library(scenario)]
         names = {node.device.name for node in cluster.nodes}
@@ -110,29 +116,6 @@ def _library(scenario: Mapping[str, Any]) -> Iterator[Preset]:
     name = scenario.get("cluster", {}).get("network", {}).get("library")
     if name in LIBRARIES:
         yield Preset(f"library {name}", "algorithms and protocols of collectives", LIBRARIES[name].provenance)
-
-
-def _given(value: Any) -> Iterator[Preset]:
-    """Yields the parts of a scenario that carry a provenance of their own."""
-    if isinstance(value, Mapping):
-        if isinstance(source := value.get("provenance"), str):
-            yield Preset(str(value.get("name") or "unnamed"), "", source)
-        for part in value.values():
-            yield from _given(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _given(part)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for part in value.values():
-            yield from _texts(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _texts(part)
-    elif isinstance(value, str):
-        yield value
 
 
 def _devices(names: set[str]) -> Iterator[Preset]:
@@ -227,22 +210,18 @@ def _machine(run: Run) -> dict[str, str]:
     return {name: text for name, text in flat(shown).items() if name != "operations"}
 
 
-def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Returns the leaves of nested mappings by path; empty and missing values are left out.
+def flat(mapping: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the leaves of nested mappings by path; empty values, and lists of mappings, are left out.
 
     >>> flat({"a": {"b": 1, "c": None}, "d": [1, 2]})
     {'a.b': '1', 'd': '1, 2'}
     """
-    leaves: dict[str, str] = {}
-    for name, value in mapping.items():
-        if isinstance(value, Mapping):
-            leaves |= flat(value, f"{prefix}{name}.")
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            if value and not any(isinstance(part, Mapping | list) for part in value):
-                leaves[f"{prefix}{name}"] = ", ".join(map(str, value))
-        elif value is not None and value != "":
-            leaves[f"{prefix}{name}"] = str(value)
-    return leaves
+    lists: dict[str, list[str]] = {}
+    for path, value in leaves(mapping):
+        name, bracket, index = path.partition("[")
+        if value not in (None, "") and (not bracket or index.rstrip("]").isdigit()):
+            lists.setdefault(name, []).append(str(value))
+    return {name: ", ".join(values) for name, values in lists.items()}
 
 
 def _compared(title: str, values: Mapping[str, Mapping[str, str]], *, folded: bool) -> list[Table]:

@@ -57,9 +57,8 @@ def answer_of_runs(runs: Sequence[Run], *, each: bool = False, links: bool = Fal
 
         return sections_of_runs(runs)
 
-    kinds = [kind for kind in ("simulated", "measured") if any(run.kind == kind for run in runs)]
     return Answer(
-        title=f"{runs[0].name}: {listed(kinds)} runs",
+        title=f"{runs[0].name}: {_kinds(runs)} runs",
         blocks=blocks,
         data=lambda: document_of(runs),
         subtitle=introduction(runs),
@@ -82,7 +81,6 @@ def broken_promises(runs: Sequence[Run]) -> list[Claim]:
 def introduction(runs: Sequence[Run]) -> str:
     """Returns a sentence about what was run: the scenario, the methods, the workers and the seeds."""
     named = by_algorithm(runs)
-    kinds = listed([kind for kind in ("simulated", "measured") if any(run.kind == kind for run in runs)])
     seeds = sorted({run.seed for run in runs})
     workers = sorted({workers_of(run) for run in runs})
     workload, nodes = runs[0].scenario.get("workload", {}), runs[0].scenario.get("cluster", {}).get("nodes")
@@ -97,10 +95,14 @@ def introduction(runs: Sequence[Run]) -> str:
     }.get(str(workload.get("learning")), f"the times of training {model} (without learning)")
     methods = f"{len(named)} methods of distributed training" if len(named) > 1 else f"the method {next(iter(named))}"
     return (
-        f"This report shows {methods}, {kinds}, {learned} with {listed([f'{count:,}' for count in workers])} "
+        f"This report shows {methods}, {_kinds(runs)}, {learned} with {listed([f'{count:,}' for count in workers])} "
         f"worker{'s' * (workers != [1])} and {batches} samples per worker and step: "
         f"{len(seeds)} seed{'s' * (len(seeds) > 1)} of the scenario {runs[0].name}."
     )
+
+
+def _kinds(runs: Sequence[Run]) -> str:
+    return listed([kind for kind in ("simulated", "measured") if any(run.kind == kind for run in runs)])
 
 
 def workers_of(run: Run) -> int:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import StalenessKind
 from paceline.records import Run
@@ -252,8 +250,7 @@ def _between_table(staleness: RunStaleness) -> Table:
         UP_TO, Column("gradients", COUNT), Column(staleness.own, UPDATES), AGE, Column("change of the loss", PLAIN),
         Column("change by gradient", PLAIN),
     ]  # fmt: skip
-    last = len(tables.evaluations) - 1
-    chosen = np.unique(np.linspace(0, last, min(last, WINDOWS) + 1).round().astype(int))
+    chosen = evenly(len(tables.evaluations), WINDOWS + 1)
     between = between_evaluations(tables.updates, tables.evaluations.iloc[chosen], update_weight(staleness.run))
     keys = ("to_s", "gradients", "staleness", "age_s", "loss_change", "loss_change_per_gradient")
     return Table("between evaluations", columns, [[dict(row)[key] for key in keys] for row in between])

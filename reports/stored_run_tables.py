@@ -41,6 +41,7 @@ from paceline.reports.blocks import Answer, Block, Claim, Column, Table, TableCe
 from paceline.reports.comparison.ranking import aim_of
 from paceline.reports.comparison.run_table import runs_table
 from paceline.reports.link_words import link_sentences, links_table
+from paceline.reports.timeline_data import evenly
 from paceline.reports.words import kind_of
 
 LISTED = (WALL_TIME, STEP_TIME, STALENESS, FINAL_ACCURACY)
@@ -287,8 +288,7 @@ def evaluations_table(run: Run) -> Table:
         run: the run.
     """
     rows = run.tables.evaluations.to_dict("records")
-    count = min(MOST_EVALUATIONS, len(rows))
-    shown = sorted({round(part * (len(rows) - 1) / max(1, count - 1)) for part in range(count)})
+    shown = evenly(len(rows), MOST_EVALUATIONS).tolist()
     columns = [
         Column("time", SECONDS, code="time_s"), Column("samples", COUNT), Column("epoch", PLAIN),
         Column.of(FINAL_LOSS), Column.of(FINAL_ACCURACY),

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from paceline.records.figures import MILLISECONDS, PERCENT, signed_percent
 from paceline.reports.attribution.error_sources import (
     LEAST_SHARE,
-    LONG,
-    MAIN_PART,
     OVERLAP,
     Cause,
     ErrorSources,
@@ -70,7 +68,7 @@ def describe_error(name: str, sources: ErrorSources) -> str:
     ]
     if not sources.causes:
         said.append(f"No activity explains more than {100 * LEAST_SHARE:g} % of the difference.")
-    said += [_compensated(sources), _long(sources), _unaligned(sources), _chance(sources)]
+    said += [_compensated(sources), _unaligned(sources), _chance(sources)]
     return " ".join(sentence for sentence in said if sentence)
 
 
@@ -121,17 +119,6 @@ def _compensated(sources: ErrorSources) -> str:
         return ""
     said = listed([f"{named(name)} ({_ms(abs(part.difference_s))})" for name, part in opposed.items()])
     return f"Errors of the opposite sign compensate a part of this: {said}."
-
-
-def _long(sources: ErrorSources) -> str:
-    long, share = sources.long_steps, sources.long_steps.part.share or 0.0
-    if share < MAIN_PART or long.predicted > long.measured / 2:
-        return ""
-    steps = len(sources.alignment.steps)
-    return (
-        f"{long.measured} of {steps} measured steps took more than {LONG:g} times their rank's median "
-        f"(predicted: {long.predicted}); the time above the median is {_percent(share)} of the difference."
-    )
 
 
 def _unaligned(sources: ErrorSources) -> str:

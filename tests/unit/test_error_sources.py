@@ -154,7 +154,7 @@ def test_rare_long_steps() -> None:
     assert (cause.activity, cause.ranks) == ("compute", (1,))
     assert cause.when == "in 2 long steps of 29"
     assert (found.long_steps.predicted, found.long_steps.measured) == (0, 2 * WORKERS)
-    assert "6 of 87 measured steps took more than 3 times" in describe_error("sync-sgd", found)
+    assert "compute on rank 1 in 2 long steps of 29" in describe_error("sync-sgd", found)
 
 
 def test_a_wider_spread_of_steps_is_waiting() -> None:
