@@ -11,11 +11,11 @@ Rules of this file:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -183,6 +183,14 @@ class Predicted:
                 f"found low {self.low}, value {self.value}, high {self.high}; expected finite, in this order"
             )
 
+    def mapped(self, function: Callable[[float], float]) -> Predicted:
+        """Returns the figure and its interval under an increasing function.
+
+        >>> Predicted(value=0.0, low=0.0, high=0.0).mapped(math.exp).value
+        1.0
+        """
+        return replace(self, value=function(self.value), low=function(self.low), high=function(self.high))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
@@ -232,6 +240,27 @@ class Claim:
     """whether ours comes from real execution; such claims run alone, in the main process"""
     shares: str = ""
     """claims with the same text here run in one process, one after another, so that they may cache common runs"""
+
+
+def claims_like(paper: str, **common: Any) -> Callable[..., Claim]:
+    """Returns a function that makes claims with common fields from a name, a sentence, a prediction, and other fields.
+
+    Args:
+        paper: The paper's short name, with which the names of its claims begin.
+        common: Fields of all claims; NAME in the command stands for the claim's name.
+
+    >>> made = claims_like("digits", command="paceline reproduce NAME", section="", hardware="", model="", batch="",
+    ...                    scenario="", inputs=(), holds_if="order")
+    >>> made("first", "one is one", lambda _: over_range([1.0]), unit="").command
+    'paceline reproduce digits-first'
+    """
+
+    def claim(name: str, sentence: str, predict: Callable[[Effort], Predicted], **more: Any) -> Claim:
+        fields, name = common | more, f"{paper}-{name}"
+        fields["command"] = fields["command"].replace("NAME", name)
+        return Claim(name=name, paper=paper, sentence=sentence, predict=predict, **fields)
+
+    return claim
 
 
 def verdict_of(published: float | None, predicted: Predicted, holds_if: Assertion, *, inputs_found: bool) -> Verdict:
@@ -311,8 +340,7 @@ def over_seeds(values: Sequence[float]) -> Predicted:
     (2.0, 4.0)
     """
     if len(values) < 2:
-        (only,) = values
-        return Predicted(value=only, low=only, high=only)
+        return over_range(values)
     of_mean = interval(list(values))
     return Predicted(value=of_mean["mean"], low=of_mean["low"], high=of_mean["high"])
 
@@ -354,11 +382,29 @@ def spanning(
     (2.0, 1.0, 5.0)
     """
     every = (central, *others)
-    return Predicted(
-        value=central.value,
-        low=min(part.low for part in every),
-        high=max(part.high for part in every),
-        reason=reason,
-        details=tuple(details),
-        curve=curve,
-    )
+    low, high = min(part.low for part in every), max(part.high for part in every)
+    return ranging(central.value, (low, high), reason=reason, details=details, curve=curve)
+
+
+def ranging(
+    value: float,
+    others: Iterable[float],
+    *,
+    reason: str = "",
+    details: Sequence[str] = (),
+    curve: Curve | None = None,
+) -> Predicted:
+    """Returns a figure without noise, with the range of the same figure under other inputs; texts as for `spanning`.
+
+    Args:
+        value: The figure with the most plausible inputs.
+        others: The figure with one plausible input changed.
+        reason: See `Predicted`.
+        details: See `Predicted`.
+        curve: See `Predicted`.
+
+    >>> ranging(2.0, [1.0, 5.0]).low, ranging(2.0, [3.0]).low
+    (1.0, 2.0)
+    """
+    every = (value, *others)
+    return Predicted(value=value, low=min(every), high=max(every), reason=reason, details=tuple(details), curve=curve)

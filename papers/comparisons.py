@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -191,7 +191,7 @@ class Comparison:
     @property
     def contenders(self) -> tuple[Contender, ...]:
         """The contenders whose runs it needs."""
-        return tuple(one for one in (self.ours, self.theirs, self.reference, self.rate_of) if one is not None)
+        return tuple(filter(None, (self.ours, self.theirs, self.reference, self.rate_of)))
 
     @property
     def better(self) -> Literal["lower", "higher"]:
@@ -356,7 +356,7 @@ class Runs:
         """
         own, other = self.figures(self.of.ours, ours), self.figures(self.of.theirs, theirs)
         scale = 100 / float(np.mean(other)) if self.of.relative else 1.0
-        return over_seeds([scale * (one - two) for one, two in zip(own, other, strict=True)])
+        return over_seeds([scale * (figure - other_figure) for figure, other_figure in zip(own, other, strict=True)])
 
 
 def compared(of: Comparison, effort: Effort) -> Predicted:
@@ -376,13 +376,7 @@ def compared(of: Comparison, effort: Effort) -> Predicted:
     else:
         pair = runs.best(of.rate_of or of.ours), runs.best(of.rate_of or of.theirs)
     less = runs.difference(*pair)
-    return Predicted(
-        value=less.value,
-        low=less.low,
-        high=less.high,
-        reason=" ".join(_reasons(runs, pair, less)),
-        details=(_sides(runs, pair),),
-    )
+    return replace(less, reason=" ".join(_reasons(runs, pair, less)), details=(_sides(runs, pair),))
 
 
 def _sides(runs: Runs, pair: tuple[float, float]) -> str:
@@ -413,12 +407,12 @@ def _percent(fraction: float) -> str:
 def _reasons(runs: Runs, pair: tuple[float, float], less: Predicted) -> list[str]:
     """Describes in sentences what was measured beside the figure."""
     of, said = runs.of, []
-    ours, theirs = (runs.tested(one, rate) for one, rate in zip((of.ours, of.theirs), pair, strict=True))
+    ours, theirs = (runs.tested(side, rate) for side, rate in zip((of.ours, of.theirs), pair, strict=True))
     if of.figure != "largest rate":
         speed = _mean(ours, lambda run: run.samples_per_s) / _mean(theirs, lambda run: run.samples_per_s)
-        ends = [min(one.samples[-1], two.samples[-1]) for one, two in zip(ours, theirs, strict=True)]
-        losses = [[run.loss_at(end) for run, end in zip(some, ends, strict=True)] for some in (ours, theirs)]
-        worse = over_seeds([one - two for one, two in zip(*losses, strict=True)])
+        ends = [min(run.samples[-1], other.samples[-1]) for run, other in zip(ours, theirs, strict=True)]
+        losses = [[run.loss_at(end) for run, end in zip(side, ends, strict=True)] for side in (ours, theirs)]
+        worse = over_seeds(np.subtract(losses[0], losses[1]).tolist())
         said += cause(_verdict(of, less), of.ours.setting, speed, worse)
         said.append("As many samples per second as theirs." if abs(speed - 1) < ALIKE else
                     f"{speed:.2f} times their samples per second.")  # fmt: skip
@@ -491,7 +485,7 @@ def _favours(runs: Runs) -> tuple[int, int]:
         if rate not in of.theirs.grid:
             continue
         sides = (of.ours, of.theirs)
-        if min(runs.tuned(one, "loss", rate) for one in sides) < CHANCE / 2:
-            ours, theirs = (sign * runs.tuned(one, of.figure, rate) for one in sides)
+        if min(runs.tuned(side, "loss", rate) for side in sides) < CHANCE / 2:
+            ours, theirs = (sign * runs.tuned(side, of.figure, rate) for side in sides)
             learn, better = learn + 1, better + (ours < theirs)
     return better, learn

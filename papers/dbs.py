@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.papers.claim import Claim, Curve, Effort, Predicted, over_seeds
+from paceline.papers.claim import Claim, Curve, Effort, Predicted, claims_like, over_seeds, spanning
 from paceline.papers.runs import simulated
 
 SEED = 20
@@ -304,7 +304,7 @@ def loss_ratio(ours: Outcome, theirs: Outcome, setting: Setting) -> float:
 
 def timed_loss_ratio(ours: Outcome, theirs: Outcome, setting: Setting) -> float:
     """Returns our loss over theirs at the time at which the slower of the two has processed the samples."""
-    end_s = max(one.time_of(setting.samples) for one in (ours, theirs))
+    end_s = max(ours.time_of(setting.samples), theirs.time_of(setting.samples))
     return ours.loss_after(ours.samples_at(end_s)) / theirs.loss_after(theirs.samples_at(end_s))
 
 
@@ -341,19 +341,23 @@ def _central(data: DataName, effort: Effort) -> Setting:
 def _others(data: DataName, effort: Effort) -> tuple[tuple[str, Setting], ...]:
     """Returns the settings with one input changed, with a description."""
     plain = _central(data, effort)
-    found = [("a quarter of the learning rate", replace(plain, rate_factor=0.25))]
-    if not effort.quick:
-        found += [
-            ("half the epochs", replace(plain, epochs=plain.epochs / 2)),
-            ("speeds of at most 2", replace(plain, speeds=(2, 2, 2, 2, 1, 1, 1, 1))),
-            ("speeds of up to 16", replace(plain, speeds=(16, 8, 4, 4, 2, 1, 1, 1))),
-            ("batches of 16", replace(plain, batch=16)),
-            ("batches of 64", replace(plain, batch=64)),
-            ("no jitter", replace(plain, sigma=0.0)),
-            ("jitter of sigma 0.3", replace(plain, sigma=0.3)),
-            ("a network of 1 Gbit/s", replace(plain, link="eth-1g")),
-        ]
-    return tuple(found)
+    settings = (
+        ("a quarter of the learning rate", replace(plain, rate_factor=0.25)),
+        ("half the epochs", replace(plain, epochs=plain.epochs / 2)),
+        ("speeds of at most 2", replace(plain, speeds=(2, 2, 2, 2, 1, 1, 1, 1))),
+        ("speeds of up to 16", replace(plain, speeds=(16, 8, 4, 4, 2, 1, 1, 1))),
+        ("batches of 16", replace(plain, batch=16)),
+        ("batches of 64", replace(plain, batch=64)),
+        ("no jitter", replace(plain, sigma=0.0)),
+        ("jitter of sigma 0.3", replace(plain, sigma=0.3)),
+        ("a network of 1 Gbit/s", replace(plain, link="eth-1g")),
+    )
+    return settings[: effort.choose(len(settings), 1)]
+
+
+def _seeds(effort: Effort) -> int:
+    """Returns the number of seeds with the central inputs."""
+    return effort.choose(max(3, effort.seeds), 3)
 
 
 def _paired(ratio: Ratio, setting: Setting, rival: MethodName, seeds: int) -> Predicted:
@@ -374,22 +378,20 @@ def _compared(ratio: Ratio, data: DataName, rival: MethodName, effort: Effort) -
         effort: Decides on seeds and changed inputs.
     """
     plain, fewer = _central(data, effort), 3
-    central = _paired(ratio, plain, rival, effort.choose(max(3, effort.seeds), 3))
-    found = {words: _paired(ratio, setting, rival, fewer) for words, setting in _others(data, effort)}
-    if rival == "softsync":
-        found["full weight for stale gradients"] = _paired(ratio, plain, "softsync-undamped", fewer)
-    every = (central, *found.values())
     shown = partial(_shown, ratio)
-    listed = ", ".join(f"{shown(one.value):.3g} with {words}" for words, one in found.items())
-    return Predicted(
-        value=shown(central.value),
-        low=shown(min(one.low for one in every)),
-        high=shown(max(one.high for one in every)),
+    central = _paired(ratio, plain, rival, _seeds(effort)).mapped(shown)
+    changed = {words: _paired(ratio, setting, rival, fewer).mapped(shown) for words, setting in _others(data, effort)}
+    if rival == "softsync":
+        changed["full weight for stale gradients"] = _paired(ratio, plain, "softsync-undamped", fewer).mapped(shown)
+    listed = ", ".join(f"{figure.value:.3g} with {words}" for words, figure in changed.items())
+    return spanning(
+        central,
+        *changed.values(),
         reason=_cause(ratio, data, rival, effort),
         details=(
             _data_words(data),
             f"Learning rate for a gradient: {common_rate(plain):g}.",
-            f"Over seeds with the central inputs: {shown(central.low):.3g} to {shown(central.high):.3g}.",
+            f"Over seeds with the central inputs: {central.low:.3g} to {central.high:.3g}.",
             f"With one input changed: {listed}.",
         ),
         curve=_curve(data, effort) if ratio is loss_ratio and rival == "async-sgd" else None,
@@ -411,10 +413,10 @@ def _cause(ratio: Ratio, data: DataName, rival: MethodName, effort: Effort) -> s
         )
     if ratio not in CHANGES:
         return "The inputs that were not found decide: see the changed ones."
-    plain, seeds = _central(data, effort), effort.choose(max(3, effort.seeds), 3)
-    ours, theirs = (outcomes(plain, method, seeds) for method in ("dbs-sgd", rival))
-    means = [float(np.mean([one.staleness for one in some])) for some in (ours, theirs)]
-    nodes = [float(np.mean([one.node_staleness for one in some])) for some in (ours, theirs)]
+    plain, seeds = _central(data, effort), _seeds(effort)
+    sides = [outcomes(plain, method, seeds) for method in ("dbs-sgd", rival)]
+    means = [float(np.mean([run.staleness for run in runs])) for runs in sides]
+    nodes = [float(np.mean([run.node_staleness for run in runs])) for runs in sides]
     timed = 100 * (math.exp(_paired(timed_loss_ratio, plain, rival, seeds).value) - 1)
     return (
         f"The mean staleness of an update is {means[0]:.1f} and {means[1]:.1f}, and that of the nodes' means "
@@ -435,15 +437,15 @@ def _curve(data: DataName, effort: Effort) -> Curve:
     grid = np.linspace(0.0, setting.epochs, 33)
     for method in ("dbs-sgd", "async-sgd", "softsync", "softsync-undamped", "sync-sgd"):
         runs = outcomes(setting, method, effort.choose(3, 2))
-        losses = [np.interp(grid, np.divide(one.samples, setting.samples / setting.epochs), one.losses) for one in runs]
+        losses = [np.interp(grid, np.divide(run.samples, setting.samples / setting.epochs), run.losses) for run in runs]
         lines[method] = [(float(x), float(y)) for x, y in zip(grid, np.mean(losses, axis=0), strict=True)]
     return Curve(x="epochs", y="loss on held-out data", lines=lines, log_y=True)
 
 
-def _distance(one: Outcome, other: Outcome, setting: Setting) -> float:
+def _distance(run: Outcome, other: Outcome, setting: Setting) -> float:
     """Returns the mean distance of two curves of losses over samples."""
     grid = np.linspace(0.0, setting.samples, 65).tolist()
-    return float(np.mean(np.abs(one.curve(grid) - other.curve(grid))))
+    return float(np.mean(np.abs(run.curve(grid) - other.curve(grid))))
 
 
 def _closer(data: DataName, effort: Effort) -> Predicted:
@@ -454,39 +456,46 @@ def _closer(data: DataName, effort: Effort) -> Predicted:
         effort: Decides on seeds and changed inputs.
     """
 
-    def logarithm(setting: Setting, seeds: int) -> Predicted:
-        ours, plain, steady = (outcomes(setting, name, seeds) for name in ("dbs-sgd", "async-sgd", "sync-sgd"))
-        triples = zip(ours, plain, steady, strict=True)
-        return over_seeds(
-            [math.log(_distance(two, sync, setting) / _distance(one, sync, setting)) for one, two, sync in triples]
-        )
+    def ratio(setting: Setting, seeds: int) -> Predicted:
+        runs = [outcomes(setting, name, seeds) for name in ("dbs-sgd", "async-sgd", "sync-sgd")]
+        distances = [
+            (_distance(ours, sync, setting), _distance(asgd, sync, setting))
+            for ours, asgd, sync in zip(*runs, strict=True)
+        ]
+        return over_seeds([math.log(of_asgd / of_ours) for of_ours, of_asgd in distances]).mapped(math.exp)
 
-    plain, slower = _central(data, effort), replace(_central(data, effort), rate_factor=0.25)
-    central = logarithm(plain, effort.choose(max(3, effort.seeds), 3))
-    other = logarithm(slower, 3)
-    words = f"{math.exp(central.value):.2f} at {common_rate(plain):g}, {math.exp(other.value):.2f} at a quarter of it"
-    return Predicted(
-        value=math.exp(central.value),
-        low=math.exp(min(central.low, other.low)),
-        high=math.exp(max(central.high, other.high)),
+    plain = _central(data, effort)
+    central, slower = ratio(plain, _seeds(effort)), ratio(replace(plain, rate_factor=0.25), 3)
+    words = f"{central.value:.2f} at {common_rate(plain):g}, {slower.value:.2f} at a quarter of it"
+    return spanning(
+        central,
+        slower,
         reason=f"The learning rate and the noise of the curves decide: {words}. The mean staleness of an update is "
         "P − 1 in both methods.",
         details=(_data_words(data), "The synchronous rate is eight times that of a single gradient."),
     )
 
 
-def _made(data: DataName, rival: MethodName, name: str, ratio: Ratio | None, **more: Any) -> Claim:
-    return Claim(
-        name=f"dbs-{name}",
-        paper=PAPER,
-        section="abstract",
-        hardware="nodes of different speeds; eight, of speeds 8, 4, 4, 2, 2, 1, 1, 1, assumed",
-        model="two convolutions, assumed",
-        batch="32 for each node at the beginning, assumed",
+_made = claims_like(
+    PAPER,
+    section="abstract",
+    hardware="nodes of different speeds; eight, of speeds 8, 4, 4, 2, 2, 1, 1, 1, assumed",
+    model="two convolutions, assumed",
+    batch="32 for each node at the beginning, assumed",
+)
+
+
+def _claim(
+    data: DataName, name: str, sentence: str, ratio: Ratio | None, rival: MethodName = "async-sgd", **more: Any
+) -> Claim:
+    """Returns a claim on a data set, of dbs-sgd against a rival; without a ratio, on distances from synchronous SGD."""
+    return _made(
+        name,
+        sentence,
+        partial(_closer, data) if ratio is None else partial(_compared, ratio, data, rival),
         scenario=f"dbs-{data}",
         command=f"paceline simulate dbs-{data}",
         inputs=(*INPUTS, data, *(("softsync",) if rival == "softsync" else ())),
-        predict=partial(_closer, data) if ratio is None else partial(_compared, ratio, data, rival),
         shares=f"dbs-{data}",
         **more,
     )
@@ -494,52 +503,39 @@ def _made(data: DataName, rival: MethodName, name: str, ratio: Ratio | None, **m
 
 def _against(rival: MethodName, words: str) -> Iterator[Claim]:
     short = "asgd" if rival == "async-sgd" else "softsync"
+    within: dict[str, Any] = {"unit": "%", "holds_if": "within 25 %"}
     for data, title in TITLES.items():
         change = LOSSES[data]
         sentence = f"the loss on {title} is {-change:.0f} % lower than with {words}"
-        published: dict[str, Any] = {"published": change, "unit": "%", "holds_if": "within 25 %"}
-        yield _made(data, rival, f"{data}-loss-{short}", loss_ratio, sentence=sentence, **published)
+        yield _claim(data, f"{data}-loss-{short}", sentence, loss_ratio, rival, published=change, **within)
     sentence = f"the accuracy on CIFAR-10 is about 10 % higher than with {words}"
-    published["published"] = 10.0
-    yield _made("cifar10", rival, f"cifar10-accuracy-{short}", accuracy_ratio, sentence=sentence, **published)
+    yield _claim("cifar10", f"cifar10-accuracy-{short}", sentence, accuracy_ratio, rival, published=10.0, **within)
 
 
+ONE: dict[str, Any] = {"published": 1.0, "holds_if": "within 25 %"}
 CLAIMS = (
     *(claim for rival, words in RIVALS.items() for claim in _against(rival, words)),
-    _made(
+    _claim("mnist", "speed-up", "the speed-up is not lost: samples per second over those of ASGD", speed_ratio, **ONE),
+    _claim(
         "mnist",
-        "async-sgd",
-        "speed-up",
-        speed_ratio,
-        sentence="the speed-up is not lost: samples per second over those of ASGD",
-        published=1.0,
-        holds_if="within 25 %",
-    ),
-    _made(
-        "mnist",
-        "async-sgd",
         "node-staleness",
+        "the average staleness of the nodes falls: ASGD's mean over the nodes, over that of DBS-SGD",
         staleness_ratio,
-        sentence="the average staleness of the nodes falls: ASGD's mean over the nodes, over that of DBS-SGD",
         holds_if="order",
     ),
-    _made(
+    _claim(
         "mnist",
-        "async-sgd",
         "iteration-times",
+        "batches by speed make the iteration times of heterogeneous nodes equal: the longest over the shortest",
         iteration_spread,
-        sentence="batches by speed make the iteration times of heterogeneous nodes equal: the longest over the "
-        "shortest",
-        published=1.0,
-        holds_if="within 25 %",
+        **ONE,
     ),
     *(
-        _made(
+        _claim(
             data,
-            "async-sgd",
             f"{data}-curve",
+            f"the curve on {title} is close to the synchronous one: ASGD's distance from it over DBS-SGD's",
             None,
-            sentence=f"the curve on {title} is close to the synchronous one: ASGD's distance from it over DBS-SGD's",
             holds_if="order",
         )
         for data, title in TITLES.items()

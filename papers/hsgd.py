@@ -30,7 +30,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Samples
 from paceline.backend.calibration.storage_costs import Readers, scratch
 from paceline.backend.local.launch import Launch, run_job
-from paceline.papers.claim import Claim, Curve, Effort, Predicted, over_range, over_seeds
+from paceline.papers.claim import Curve, Effort, Predicted, claims_like, over_range, over_seeds, ranging
 from paceline.papers.runs import simulated, step_s
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
@@ -166,21 +166,30 @@ NATIVE: dict[str, tuple[Rate, str]] = {
 def _alternatives(effort: Effort, native: Rate) -> dict[str, Setting]:
     """Returns the settings with one input changed."""
     plain = Setting()
-    found = {"16 nodes": replace(plain, nodes=16), "56 nodes": replace(plain, nodes=56)}
+    settings = {"16 nodes": replace(plain, nodes=16), "56 nodes": replace(plain, nodes=56)}
     if native is one_process:
-        found |= {f"s = {serial:g}": replace(plain, serial=serial) for serial in (0.0, 0.1)}
+        settings |= {f"s = {serial:g}": replace(plain, serial=serial) for serial in (0.0, 0.1)}
     if effort.quick:
-        return found
-    found |= {
+        return settings
+    settings |= {
         "ResNet-50": replace(plain, model="resnet50"),
         "528 images in a step": replace(plain, images=SMALL // 2),
         "8160 images in a step": replace(plain, images=LARGE),
         "sockets of 1 GB/s": replace(plain, sockets=SLOW_SOCKETS),
     }
     if native is not server:
-        found["an all-reduce by halving and doubling"] = replace(plain, allreduce="halving-doubling")
-        found["8 replicas on each node"] = replace(plain, replicas=8)
-    return found
+        settings["an all-reduce by halving and doubling"] = replace(plain, allreduce="halving-doubling")
+        settings["8 replicas on each node"] = replace(plain, replicas=8)
+    return settings
+
+
+def _factor(native: Rate, setting: Setting) -> float:
+    """Returns the images per second of the hierarchical strategy over those of a native one."""
+    return hierarchical(setting) / native(setting)
+
+
+def _listed(ratios: Mapping[Any, float], joint: str = "with") -> str:
+    return ", ".join(f"{ratio:.3g} {joint} {words}" for words, ratio in ratios.items())
 
 
 def over_native(native: Rate, effort: Effort) -> Predicted:
@@ -190,27 +199,16 @@ def over_native(native: Rate, effort: Effort) -> Predicted:
         native: The native strategy.
         effort: Decides on the changed inputs.
     """
-    central = hierarchical(Setting()) / native(Setting())
-    found = {words: hierarchical(one) / native(one) for words, one in _alternatives(effort, native).items()}
-    listed = ", ".join(f"{ratio:.3g} with {words}" for words, ratio in found.items())
-    every = (central, *found.values())
-    bound = (
-        " One process over c cores loses at most a factor of the number of replicas against several, by Amdahl's law."
-        if native is one_process
-        else ""
-    )
-    return Predicted(
-        value=central,
-        low=min(every),
-        high=max(every),
-        reason=f"The native strategy decides, which was not found: {_by_native()}.{bound}",
-        details=(f"With one input changed: {listed}.",),
-    )
-
-
-def _by_native() -> str:
-    ours = hierarchical(Setting())
-    return ", ".join(f"{ours / native(Setting()):.3g} over {words}" for native, words in NATIVE.values())
+    factors = {words: _factor(native, setting) for words, setting in _alternatives(effort, native).items()}
+    by_native = {words: _factor(other, Setting()) for other, words in NATIVE.values()}
+    reason = f"The native strategy decides, which was not found: {_listed(by_native, 'over')}."
+    if native is one_process:
+        reason += (
+            " One process over c cores loses at most a factor of the number of replicas against several, by Amdahl's "
+            "law."
+        )
+    details = (f"With one input changed: {_listed(factors)}.",)
+    return ranging(_factor(native, Setting()), factors.values(), reason=reason, details=details)
 
 
 def _whole_rate(setting: Setting, images: int, changes: tuple[str, ...] = ()) -> float:
@@ -222,14 +220,13 @@ def _whole_rate(setting: Setting, images: int, changes: tuple[str, ...] = ()) ->
 
 def lars(_: Effort) -> Predicted:
     """Returns what the larger steps that LARS permits bring: images per second with it over those without."""
-    found = {images: _whole_rate(Setting(), images) / hierarchical(Setting()) for images in (4128, LARGE, 16416)}
-    return Predicted(
-        value=found[LARGE],
-        low=min(found.values()),
-        high=max(found.values()),
+    ratios = {images: _whole_rate(Setting(), images) / hierarchical(Setting()) for images in (4128, LARGE, 16416)}
+    return ranging(
+        ratios[LARGE],
+        ratios.values(),
         reason="Communication was not a bottleneck.",
         details=(
-            "By images in a step: " + ", ".join(f"{ratio:.3g} with {images}" for images, ratio in found.items()) + ".",
+            f"By images in a step: {_listed(ratios)}.",
             "That the images of larger steps are worth as much is the claim of LARS's author; it is not tested here.",
         ),
     )
@@ -238,30 +235,22 @@ def lars(_: Effort) -> Predicted:
 def reading(_: Effort) -> Predicted:
     """Returns what contiguous reading ahead brings to a step: images per second over those of scattered reading."""
     plain = ("workload.reading.strategy=scattered", "workload.reading.prefetch=0")
-    found = {}
-    for storage in ("lustre", "hdd"):
-        one = Setting(storage=storage)
-        found[storage] = _whole_rate(one, SMALL) / _whole_rate(one, SMALL, plain)
-    return Predicted(
-        value=found["lustre"],
-        low=min(found.values()),
-        high=max(found.values()),
-        reason="Reading is a small part of a step.",
-        details=(f"{found['lustre']:.3g} from Lustre, {found['hdd']:.3g} from a hard disk in each node.",),
+    lustre, disk = (
+        _whole_rate(setting, SMALL) / _whole_rate(setting, SMALL, plain)
+        for setting in (Setting(storage="lustre"), Setting(storage="hdd"))
     )
+    details = (f"{lustre:.3g} from Lustre, {disk:.3g} from a hard disk in each node.",)
+    return ranging(lustre, [disk], reason="Reading is a small part of a step.", details=details)
 
 
 def whole(_: Effort) -> Predicted:
     """Returns the whole system, with LARS and contiguous reading ahead, over native strategies that read scattered."""
     ours = _whole_rate(Setting(), LARGE)
-    found = {words: ours / native(Setting()) for native, words in NATIVE.values()}
-    listed = ", ".join(f"{ratio:.3g} over {words}" for words, ratio in found.items())
-    value = found[NATIVE["sockets"][1]]
-    return Predicted(
-        value=value,
-        low=min(found.values()),
-        high=max(found.values()),
-        reason=f"The native strategy decides, which was not found: {listed}.",
+    ratios = {words: ours / native(Setting()) for native, words in NATIVE.values()}
+    return ranging(
+        ratios[NATIVE["sockets"][1]],
+        ratios.values(),
+        reason=f"The native strategy decides, which was not found: {_listed(ratios, 'over')}.",
         details=("The hierarchical strategy, LARS and reading are separate claims.",),
     )
 
@@ -376,21 +365,20 @@ def _offloaded() -> str:
 def features(effort: Effort) -> Predicted:
     """Returns the whole system over the native strategy that is a parameter server, with its features one by one."""
     images = effort.choose(200_000, 20_000)
-    rows = {words: waterfall(assumed, images) for words, assumed in _assumptions(effort).items()}
-    central, *_ = rows.values()
-    total = {words: some[-1].images_per_s / some[0].images_per_s for words, some in rows.items()}
+    waterfalls = {words: waterfall(assumed, images) for words, assumed in _assumptions(effort).items()}
+    central = waterfalls["as above"]
+    total, *totals = (rows[-1].images_per_s / rows[0].images_per_s for rows in waterfalls.values())
     s_per_1000 = [1000 / row.images_per_s for row in central]
-    return Predicted(
-        value=total["as above"],
-        low=min(total.values()),
-        high=max(total.values()),
+    return ranging(
+        total,
+        totals,
         reason="Most of it is the assumption that the native strategy is a parameter server, whose one link carries "
         "the gradients of all workers.",
         details=(
             f"Features are added in this order: {', '.join(WITHOUT)}.",
             *(_described(name, row) for name, row in zip(("native", *WITHOUT), central, strict=True)),
             "Factors of the features and of all, by what is assumed.",
-            *(_factors(words, some) for words, some in rows.items()),
+            *(_factors(words, rows) for words, rows in waterfalls.items()),
         ),
         curve=Curve(
             x=f"features added: {', '.join(WITHOUT)}",
@@ -436,16 +424,16 @@ class TimedAllReduces(Method):
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
-        found: list[float] = []
+        medians_s: list[float] = []
         while (yield from NextStep(state)):
             for length in NUMBERS:
-                vector, took = np.ones(length, np.float32), []
+                vector, times_s = np.ones(length, np.float32), []
                 for number in range(TIMES):
                     start = yield from Now()
                     yield from AllReduce(value=vector, group=me.workers, key=f"{length} numbers, {number}", op="sum")
-                    took.append((yield from Now()) - start)
-                found.append(median(took))
-            state = Replica(state.step + 1, state.weights, found)
+                    times_s.append((yield from Now()) - start)
+                medians_s.append(median(times_s))
+            state = Replica(state.step + 1, state.weights, medians_s)
         return state
 
 
@@ -455,8 +443,8 @@ def _all_reduce_s(*, shared_memory: bool) -> list[float]:
     nodes = [[Rank(rank) for rank in range(RANKS)]]
     job = Job.of(TimedAllReduces(), nodes, learner, batch=1, budget=Budget(samples=RANKS))
     trace = run_job(Launch(job=job, schedule=lambda: Schedule(every=float("inf")), shared_memory=shared_memory))
-    found: list[float] = trace.states[Rank(0)].optimizer_state
-    return found
+    medians_s: list[float] = trace.states[Rank(0)].optimizer_state
+    return medians_s
 
 
 def sockets_over_memory(effort: Effort) -> Predicted:
@@ -477,11 +465,8 @@ def sockets_over_memory(effort: Effort) -> Predicted:
         f"{ratio:.1f} for {length * 4 / 1000:,.0f} kB"
         for length, ratio in zip(NUMBERS, np.median(every, 0), strict=True)
     )
-    found = over_seeds(np.log(every).mean(axis=1).tolist())
-    return Predicted(
-        value=math.exp(found.value),
-        low=math.exp(found.low),
-        high=math.exp(found.high),
+    return replace(
+        over_seeds(np.log(every).mean(axis=1).tolist()).mapped(math.exp),
         reason=f"Rounds differ, as while other programs use the cores. By size: {by_size}.",
         details=(f"Median times of {TIMES} all-reduces among {RANKS} processes; ratio {by_size}.",),
     )
@@ -524,16 +509,13 @@ def contiguous_over_scattered(effort: Effort) -> Predicted:
         for turn in range(effort.choose(7, 3)):
             scattered = Reading("scattered", file.num_samples, turn * part, part)
             rates = {
-                one.strategy: one.steps * BATCH / readers.seconds([one])
-                for one in (scattered, Reading("contiguous", file.num_samples, 0, whole))
+                part_read.strategy: part_read.steps * BATCH / readers.seconds([part_read])
+                for part_read in (scattered, Reading("contiguous", file.num_samples, 0, whole))
             }
             ratios.append(rates["contiguous"] / rates["scattered"])
         way = readers.past_cache
-    found = over_range(ratios)
-    return Predicted(
-        value=found.value,
-        low=found.low,
-        high=found.high,
+    return replace(
+        over_range(ratios),
         reason="Both were read from a cache.",
         details=(
             f"One process, records of {PICTURE_BYTES} bytes, runs of {BUFFER} records against single ones; {way}.",
@@ -545,81 +527,64 @@ def contiguous_over_scattered(effort: Effort) -> Predicted:
 
 INPUTS = ("machine", "replicas", "law_over_cores", "model", "batch", "sockets")
 SENTENCE = "about 20 times the computing efficiency of the native distributed strategy"
-_made = partial(Claim, paper=PAPER, section="abstract", scenario=SCENARIO)
-_simulated = partial(
-    _made,
+NATIVE_INPUTS = ("native_one_process", "native_sockets", "native_server")
+COMMON = {"section": "abstract", "scenario": SCENARIO, "command": f"paceline reproduce NAME  # from {SCENARIO}"}
+TWENTY = {"published": PUBLISHED, "holds_if": "within 25 %"}
+ORDER = {"holds_if": "order"}
+_simulated = claims_like(
+    PAPER,
     hardware="32 nodes of Tianhe-2 with three Xeon Phi 31S1P each, assumed",
     model="AlexNet, assumed",
     batch=f"{SMALL} images in a step without LARS, {LARGE} with it, assumed",
-    shares="hsgd",
+    **COMMON,
 )
-_measured = partial(
-    _made,
+_measured = claims_like(
+    PAPER,
     hardware="this machine",
     model="none",
     batch="none",
     inputs=("this_machine",),
-    holds_if="order",
     measured=True,
+    **COMMON,
+    **ORDER,
 )
-
-
-def _command(name: str) -> dict[str, Any]:
-    return {"name": name, "command": f"paceline reproduce {name}  # from {SCENARIO}"}
-
-
 CLAIMS = (
     *(
         _simulated(
-            **_command(f"hsgd-hierarchical-over-{name}"),
-            sentence=f"{SENTENCE}: the hierarchical strategy alone, if native means {words}",
-            published=PUBLISHED,
+            f"hierarchical-over-{name}",
+            f"{SENTENCE}: the hierarchical strategy alone, if native means {words}",
+            partial(over_native, native),
             inputs=(*INPUTS, f"native_{name.replace('-', '_')}"),
-            holds_if="within 25 %",
-            predict=partial(over_native, native),
+            shares="hsgd",
+            **TWENTY,
         )
         for name, (native, words) in NATIVE.items()
     ),
     _simulated(
-        **_command("hsgd-lars"),
-        sentence="LARS permits larger steps",
-        inputs=("machine", "model", "batch", "lars"),
-        holds_if="order",
-        predict=lars,
+        "lars", "LARS permits larger steps", lars,
+        inputs=("machine", "model", "batch", "lars"), shares="hsgd", **ORDER,
     ),
     _simulated(
-        **_command("hsgd-reading"),
-        sentence="parallel reading, as contiguous as possible, helps",
-        inputs=("machine", "model", "storage"),
-        holds_if="order",
-        predict=reading,
+        "reading", "parallel reading, as contiguous as possible, helps", reading,
+        inputs=("machine", "model", "storage"), shares="hsgd", **ORDER,
     ),
     _simulated(
-        **_command("hsgd-whole"),
-        sentence=f"{SENTENCE}: the whole system",
-        published=PUBLISHED,
-        inputs=(*INPUTS, "lars", "storage", "native_one_process", "native_sockets", "native_server"),
-        holds_if="within 25 %",
-        predict=whole,
+        "whole", f"{SENTENCE}: the whole system", whole,
+        inputs=(*INPUTS, "lars", "storage", *NATIVE_INPUTS), shares="hsgd", **TWENTY,
     ),
     _simulated(
-        **_command("hsgd-features"),
-        sentence=f"{SENTENCE}: the whole system, feature by feature, if native means a parameter server",
-        published=PUBLISHED,
-        inputs=(*INPUTS, "lars", "storage", "native_server"),
-        holds_if="within 25 %",
-        predict=features,
-        shares="hsgd features",
+        "features", f"{SENTENCE}: the whole system, feature by feature, if native means a parameter server", features,
+        inputs=(*INPUTS, "lars", "storage", "native_server"), shares="hsgd features", **TWENTY,
     ),
     _measured(
-        **_command("hsgd-shared-memory"),
-        sentence="parameters that travel in shared memory have less overhead than over sockets: the time of an "
-        "all-reduce over sockets, over that in shared memory",
-        predict=sockets_over_memory,
+        "shared-memory",
+        "parameters that travel in shared memory have less overhead than over sockets: the time of an all-reduce over "
+        "sockets, over that in shared memory",
+        sockets_over_memory,
     ),
     _measured(
-        **_command("hsgd-contiguous"),
-        sentence="reading as contiguously as possible is faster: records per second, over those of scattered reading",
-        predict=contiguous_over_scattered,
+        "contiguous",
+        "reading as contiguously as possible is faster: records per second, over those of scattered reading",
+        contiguous_over_scattered,
     ),
-)
+)  # fmt: skip

@@ -23,7 +23,7 @@ from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.algorithms.methods.ssp import Downpour
-from paceline.papers.claim import Claim, Curve, Effort, Predicted, over_range, spanning
+from paceline.papers.claim import Claim, Curve, Effort, Predicted, claims_like, over_range, spanning
 from paceline.papers.runs import Trained, best_rate, rate_of, simulated, trained
 
 PAPER, SCENARIO = "icmla17", "icmla17-cifar10"
@@ -92,7 +92,7 @@ class Tuned:
 
     def samples(self, target: float) -> list[float]:
         """Returns the samples to a target, one for each seed."""
-        return [one.samples[target] for one in self.seeds]
+        return [trained_once.samples[target] for trained_once in self.seeds]
 
 
 def train(method: SgdMethod, rate: float, seed: int, epochs: float, *, stop: bool = True) -> Trained:
@@ -141,7 +141,7 @@ def speed_ups(k2: int, target: float, effort: Effort) -> list[float]:
     faster = samples_per_s(hbs(k2), central) / samples_per_s(SequentialSgd(), central)
     reference, ours = tuned(SequentialSgd(), effort), tuned(hbs(k2), effort)
     pairs = zip(reference.samples(target), ours.samples(target), strict=True)
-    return [faster * one / many for one, many in pairs]
+    return [faster * of_one / of_many for of_one, of_many in pairs]
 
 
 def best_k2(target: float, effort: Effort) -> int:
@@ -166,8 +166,8 @@ def speed_up(effort: Effort, scale: float = 1.0) -> Predicted:
     of_target = {target: over_range(speed_ups(k2, target, effort)) for target, k2 in best.items()}
     mean = float(np.mean(speed_ups(best[center], center, effort)))
     ratios = _ratios(hbs(best[center]), effort)
-    low = min(one.low for one in of_target.values()) * min(ratios.values())
-    high = max(one.high for one in of_target.values()) * max(ratios.values())
+    low = min(span.low for span in of_target.values()) * min(ratios.values())
+    high = max(span.high for span in of_target.values()) * max(ratios.values())
     return Predicted(
         value=scale * mean,
         low=scale * low,
@@ -180,9 +180,9 @@ def speed_up(effort: Effort, scale: float = 1.0) -> Predicted:
 
 def _ratios(method: SgdMethod, effort: Effort) -> dict[str, float]:
     """Returns the samples per second over those of one GPU with each timing, relative to the central one."""
-    found = _faster(method, SequentialSgd(), effort)
-    central = next(iter(found.values()))
-    return {name: ratio / central for name, ratio in found.items()}
+    faster = _faster(method, SequentialSgd(), effort)
+    central = next(iter(faster.values()))
+    return {name: ratio / central for name, ratio in faster.items()}
 
 
 def _by_timing(ratios: Mapping[str, float]) -> str:
@@ -229,9 +229,9 @@ def accuracy(effort: Effort) -> Predicted:
     """Returns the final accuracy of hbs-sgd minus that of sequential SGD, in points, after the same samples."""
     epochs, differences = effort.choose(30, 10), []
     method, reference = hbs(COMPARED[0]), SequentialSgd()
-    rates = {one: tuned(one, effort).rate for one in (method, reference)}
+    rates = {side: tuned(side, effort).rate for side in (method, reference)}
     for seed in range(1, effort.choose(3, 2) + 1):
-        ours, theirs = (train(one, rate, seed, epochs, stop=False) for one, rate in rates.items())
+        ours, theirs = (train(side, rate, seed, epochs, stop=False) for side, rate in rates.items())
         differences.append(ours.accuracy - theirs.accuracy)
     return spanning(
         over_range(differences),
@@ -259,7 +259,7 @@ def compared(name: str, what: str, effort: Effort) -> Predicted:
         (over_range(ratios), min(faster[k2].values()), max(faster[k2].values())) for (k2, _), ratios in needed.items()
     ]
     values = {key: float(np.median(ratios)) * next(iter(faster[key[0]].values())) for key, ratios in needed.items()}
-    missed = sum(one == math.inf for one in theirs.samples(center))
+    missed = sum(samples == math.inf for samples in theirs.samples(center))
     details = [
         f"{name} missed accuracy {center} with {missed} of {len(theirs.seeds)} seeds; its rate is {theirs.rate}."
     ]
@@ -293,22 +293,9 @@ def _by_target(k2: int, ratios: Mapping[float, float]) -> str:
     return f"k2 = {k2}: " + ", ".join(f"{ratio:.2f} to {target}" for target, ratio in ratios.items()) + "."
 
 
-INPUTS = (
-    "gpus",
-    "machine",
-    "model",
-    "batch",
-    "jitter",
-    "group",
-    "k1",
-    "k2",
-    "stand-in",
-    "target",
-    "learning-rates",
-)
-_made = partial(
-    Claim,
-    paper=PAPER,
+INPUTS = ("gpus", "machine", "model", "batch", "jitter", "group", "k1", "k2", "stand-in", "target", "learning-rates")
+_made = claims_like(
+    PAPER,
     section="abstract",
     hardware="128 GPUs",
     model="not found; a CIFAR-10 network here",
@@ -321,46 +308,39 @@ _made = partial(
 
 def _comparisons() -> Iterator[Claim]:
     for name in OTHERS:
-        made = partial(_made, inputs=(*INPUTS, *((name,) if name in ("downpour", "eamsgd") else ())), holds_if="order")
-        yield made(
-            name=f"icmla17-convergence-{name}",
-            sentence=f"converges better than {name} (samples to the accuracy, {name} over hbs-sgd)",
-            predict=partial(compared, name, "samples"),
-        )
-        yield made(
-            name=f"icmla17-time-{name}",
-            sentence=f"is faster at scale than {name} (time to the accuracy, {name} over hbs-sgd)",
-            predict=partial(compared, name, "time"),
-        )
+        order: dict[str, Any] = {"inputs": (*INPUTS, *((name,) * (name != "async-sgd"))), "holds_if": "order"}
+        words = f"converges better than {name} (samples to the accuracy, {name} over hbs-sgd)"
+        yield _made(f"convergence-{name}", words, partial(compared, name, "samples"), **order)
+        words = f"is faster at scale than {name} (time to the accuracy, {name} over hbs-sgd)"
+        yield _made(f"time-{name}", words, partial(compared, name, "time"), **order)
 
 
 CLAIMS: tuple[Claim, ...] = (
     _made(
-        name="icmla17-speed-up",
-        sentence="up to 56 times sequential SGD with 128 GPUs",
+        "speed-up",
+        "up to 56 times sequential SGD with 128 GPUs",
+        speed_up,
         published=PUBLISHED,
         inputs=INPUTS,
         holds_if="within 25 %",
-        predict=speed_up,
     ),
     _made(
-        name="icmla17-efficiency",
-        sentence="56 times on 128 GPUs is an efficiency of 43.75 %",
+        "efficiency",
+        "56 times on 128 GPUs is an efficiency of 43.75 %",
+        partial(speed_up, scale=100 / GPUS),
         published=100 * PUBLISHED / GPUS,
         unit="%",
         inputs=INPUTS,
         holds_if="within 25 %",
-        predict=partial(speed_up, scale=100 / GPUS),
     ),
     _made(
-        name="icmla17-accuracy",
-        sentence="similar test accuracy as sequential SGD (hbs-sgd minus sequential SGD; read as at most one point "
-        "lower)",
+        "accuracy",
+        "similar test accuracy as sequential SGD (hbs-sgd minus sequential SGD; read as at most one point lower)",
+        accuracy,
         published=-1.0,
         unit="points",
         inputs=(*INPUTS, "final-epochs"),
         holds_if="at least",
-        predict=accuracy,
     ),
     *_comparisons(),
 )

@@ -11,8 +11,8 @@ Rules of this file:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.backend.local.launch import Launch, run_job
-from paceline.papers.claim import Claim, Curve, Effort, Predicted, input_named, over_range, spanning
+from paceline.papers.claim import Claim, Curve, Effort, Predicted, claims_like, input_named, over_range, ranging
 from paceline.papers.runs import step_s
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
@@ -65,9 +65,9 @@ def trained(algorithm: str, *, steps: int, seed: int, workers: int = WORKERS) ->
     return np.asarray(trace.weights, dtype=np.float64)
 
 
-def distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+def distance(weights: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """Returns ‖x − y‖ / ‖y‖."""
-    return float(np.linalg.norm(one - other) / np.linalg.norm(other))
+    return float(np.linalg.norm(weights - other) / np.linalg.norm(other))
 
 
 def largest_difference(effort: Effort) -> Predicted:
@@ -77,10 +77,10 @@ def largest_difference(effort: Effort) -> Predicted:
         effort: Decides on the numbers of steps and seeds.
     """
     steps = effort.choose(40, 10)
-    found, alone, moved = [], 0.0, 0.0
+    distances, alone, moved = [], 0.0, 0.0
     for seed in range(1, effort.choose(3, 1) + 1):
         synchronous = trained("sync-sgd", steps=steps, seed=seed)
-        found.append(max(distance(trained(name, steps=steps, seed=seed), synchronous) for name in WITHOUT_DELAY))
+        distances.append(max(distance(trained(name, steps=steps, seed=seed), synchronous) for name in WITHOUT_DELAY))
         single = trained("sequential-sgd", steps=steps, seed=seed, workers=1)
         delayed = trained("{name: layerwise-agd, delay: 1}", steps=steps, seed=seed)
         alone, moved = max(alone, distance(synchronous, single)), max(moved, distance(delayed, synchronous))
@@ -89,10 +89,7 @@ def largest_difference(effort: Effort) -> Predicted:
         f"Two processes with batch {BATCH} and one with {WORKERS * BATCH} differ by {alone:.1g}, by rounding.",
         f"With a delay of one step the difference is {moved:.2g}.",
     )
-    one = over_range(found)
-    return Predicted(
-        value=one.value, low=one.low, high=one.high, reason="Sums were rounded differently.", details=details
-    )
+    return replace(over_range(distances), reason="Sums were rounded differently.", details=details)
 
 
 PAPER = "pnnl"
@@ -131,9 +128,9 @@ class System:
     @property
     def gradient_factors(self) -> tuple[float, float]:
         """The ends of the range of the factor on the time of gradients."""
-        found = input_named(PAPER, f"{self.prefix}_device")
-        assert found.low is not None and found.high is not None
-        return 1 / float(found.low.split()[-1]), float(found.high.split()[-1])
+        device = input_named(PAPER, f"{self.prefix}_device")
+        assert device.low is not None and device.high is not None
+        return 1 / float(device.low.split()[-1]), float(device.high.split()[-1])
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -257,12 +254,13 @@ def _best(system: System, network: str, effort: Effort) -> Predicted:
     """Returns the speed-up of the fastest method on a system."""
     central = _central(system, network, effort)
     others = list(_variations(system, network, effort))
-    least, most = (end(others, key=lambda one: one.best) for end in (min, max))
+    least, most = (end(others, key=lambda setting: setting.best) for end in (min, max))
     listed = ", ".join(f"{name} {ratio:.2f}" for name, ratio in central[0].by_method)
     ends = f"from {least.best:.2f} with {least.setting} to {most.best:.2f} with {most.setting}"
-    return spanning(
-        over_range([one.best for one in central]),
-        *(over_range([one.best]) for one in others),
+    seeds = over_range([of_seed.best for of_seed in central])
+    return ranging(
+        seeds.value,
+        (seeds.low, seeds.high, *(setting.best for setting in others)),
         reason=f"An input that was not found decides: {ends}.",
         details=(f"By method: {listed}.", f"With one input changed, the best goes {ends}."),
         curve=_curve(system, network, effort),
@@ -270,9 +268,10 @@ def _best(system: System, network: str, effort: Effort) -> Predicted:
 
 
 def _curve(system: System, network: str, effort: Effort) -> Curve:
-    found = _batches(system, network, effort)
-    methods = [name for name, _ in next(iter(found.values())).by_method]
-    lines = {name: [(float(batch), dict(one.by_method)[name]) for batch, one in found.items()] for name in methods}
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for batch, of_batch in _batches(system, network, effort).items():
+        for name, ratio in of_batch.by_method:
+            lines.setdefault(name, []).append((float(batch), ratio))
     return Curve(
         x="images in the batch of a worker",
         y="speed-up over sync-sgd",
@@ -296,37 +295,34 @@ def _largest(effort: Effort) -> Predicted:
     speed_ups = _every(effort)
     best = max(speed_ups, key=lambda name: speed_ups[name].value)
     # the largest of several is at least the largest of the lower ends
-    low, high = (max(getattr(one, end) for one in speed_ups.values()) for end in ("low", "high"))
-    listed = "; ".join(f"{name} {one.value:.2f}" for name, one in speed_ups.items())
-    value, ends = speed_ups[best].value, speed_ups[best].details[-1]
-    return Predicted(
-        value=value,
-        low=min(low, value),
-        high=high,
-        reason=f"The batch and the time of a gradient, which were not found, decide. {best}: {ends}",
-        details=(f"With the central inputs: {listed}.",),
-    )
+    value, *ends = (max(getattr(speed_up, end) for speed_up in speed_ups.values()) for end in ("value", "low", "high"))
+    listed = "; ".join(f"{name} {speed_up.value:.2f}" for name, speed_up in speed_ups.items())
+    words = "The batch and the time of a gradient, which were not found, decide."
+    reason = f"{words} {best}: {speed_ups[best].details[-1]}"
+    return ranging(value, ends, reason=reason, details=(f"With the central inputs: {listed}.",))
 
 
 def _least(effort: Effort) -> Predicted:
     """Returns the smallest speed-up of the fastest method over both networks and both systems."""
     speed_ups = _every(effort)
-    value, low, high = (min(getattr(one, name) for one in speed_ups.values()) for name in ("value", "low", "high"))
+    value, *ends = (min(getattr(speed_up, end) for speed_up in speed_ups.values()) for end in ("value", "low", "high"))
     least = min(speed_ups, key=lambda name: speed_ups[name].low)
-    return Predicted(
-        value=value,
-        low=low,
-        high=high,
-        reason=f"Where little is exchanged, little can be hidden. {least}: {speed_ups[least].details[-1]}",
-    )
+    reason = f"Where little is exchanged, little can be hidden. {least}: {speed_ups[least].details[-1]}"
+    return ranging(value, ends, reason=reason)
 
 
-_made = partial(Claim, paper=PAPER, section="abstract")
+_made = claims_like(PAPER, section="abstract")
+Prediction = Callable[[Effort], Predicted]
 
 
-def _speed(system: System, network: str = "alexnet", **more: Any) -> Claim:
+def _speed(
+    system: System, name: str, sentence: str, predict: Prediction, network: str = "alexnet", **more: Any
+) -> Claim:
     chosen = f" --set workload.model={NETWORKS[network]}" if network != "alexnet" else ""
     return _made(
+        name,
+        sentence,
+        predict,
         hardware=system.words,
         model=LABELS[network],
         batch=f"{system.value('batch')}, assumed",
@@ -343,45 +339,45 @@ CLAIMS = (
     *(
         _speed(
             system,
+            f"{system.scenario.removeprefix('pnnl-')}-{network}",
+            f"{SENTENCE}: {label} on {system.words} is no faster than that",
+            partial(_best, system, network),
             network,
-            name=f"{system.scenario}-{network}",
-            sentence=f"{SENTENCE}: {label} on {system.words} is no faster than that",
             published=PUBLISHED,
             holds_if="at most",
-            predict=partial(_best, system, network),
         )
         for system in SYSTEMS
         for network, label in LABELS.items()
     ),
     _speed(
         BOTH,
-        name="pnnl-largest",
-        sentence=f"{SENTENCE}: the largest of AlexNet and GoogLeNet on both systems",
+        "largest",
+        f"{SENTENCE}: the largest of AlexNet and GoogLeNet on both systems",
+        _largest,
         published=PUBLISHED,
         holds_if="within 25 %",
-        predict=_largest,
     ),
     _speed(
         BOTH,
-        name="pnnl-faster",
-        sentence="asynchronous gradient descent is faster than synchronous: the smallest of the four",
+        "faster",
+        "asynchronous gradient descent is faster than synchronous: the smallest of the four",
+        _least,
         holds_if="order",
-        predict=_least,
     ),
     _made(
-        name="pnnl-layerwise-equals-gd",
-        sentence="the solution space begins at exact equivalence to one device: layer by layer, without delay, the "
-        "weights are those of synchronous gradient descent",
+        "layerwise-equals-gd",
+        "the solution space begins at exact equivalence to one device: layer by layer, without delay, the weights are "
+        "those of synchronous gradient descent",
+        largest_difference,
         published=0.0,
         unit="",
         hardware="this machine, processes joined by torch.distributed",
         model="digits-cnn on the digits of scikit-learn",
         batch="16 for each of 2 workers",
         scenario="pnnl-sandy-bridge",
-        command="paceline reproduce pnnl-layerwise-equals-gd  # from pnnl-sandy-bridge",
+        command="paceline reproduce NAME  # from pnnl-sandy-bridge",
         inputs=("methods",),
         holds_if="equal",
-        predict=largest_difference,
         measured=True,
     ),
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Literal
+from statistics import fmean
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,10 +14,12 @@ from paceline.papers.claim import (
     Claim,
     Effort,
     Predicted,
+    claims_like,
     input_named,
     number_named,
     over_range,
     over_seeds,
+    ranging,
     spanning,
 )
 from paceline.papers.runs import accuracy_of, rate_of, simulated
@@ -45,8 +48,8 @@ def _staleness(n: int, sigma: float, seed: int, updates: int) -> np.ndarray:
         "workload.learning=none",
     ]
     (run,) = simulated(SCENARIO, changes, algorithms=[Softsync(n=n)], seed=seed)
-    found: np.ndarray = run.tables.updates["staleness"].to_numpy()
-    return found[int(number("learners")) :]
+    staleness: np.ndarray = run.tables.updates["staleness"].to_numpy()
+    return staleness[int(number("learners")) :]
 
 
 @cache
@@ -62,22 +65,28 @@ def _ages(n: int, effort: Effort) -> dict[float, tuple[np.ndarray, ...]]:
 
 def mean_staleness(n: int, effort: Effort) -> Predicted:
     """Returns the mean staleness of n-softsync."""
-    found = [over_seeds([float(ages.mean()) for ages in seeds]) for seeds in _ages(n, effort).values()]
+    means = [over_seeds([float(ages.mean()) for ages in seeds]) for seeds in _ages(n, effort).values()]
     learners = int(number("learners"))
     law = (learners - 1) / (learners // n)
-    return spanning(*found, details=(f"The law for immediate pulls is (λ − 1)/c = {law:.3g}.",))
+    return spanning(*means, details=(f"The law for immediate pulls is (λ − 1)/c = {law:.3g}.",))
 
 
 def largest_staleness(n: int, effort: Effort) -> Predicted:
     """Returns the largest staleness of all gradients."""
-    found = [over_range([float(ages.max()) for ages in seeds]) for seeds in _ages(n, effort).values()]
-    return spanning(*found, reason=_by_jitter({s: max(a.max() for a in ages) for s, ages in _ages(n, effort).items()}))
+    largest = {sigma: over_range([float(ages.max()) for ages in seeds]) for sigma, seeds in _ages(n, effort).items()}
+    return spanning(*largest.values(), reason=_by_jitter({sigma: span.high for sigma, span in largest.items()}))
 
 
 def share_beyond(n: int, effort: Effort) -> Predicted:
     """Returns the share of gradients that are staler than 2 n."""
     shares = {sigma: float(np.mean(np.concatenate(ages) > 2 * n)) for sigma, ages in _ages(n, effort).items()}
-    return spanning(*(over_seeds([share]) for share in shares.values()), reason=_by_jitter(shares))
+    return ranging(*_first(shares), reason=_by_jitter(shares))
+
+
+def _first(figures: Mapping[Any, float]) -> tuple[float, list[float]]:
+    """Returns the first figure, which is the central one, and the others."""
+    central, *others = figures.values()
+    return central, others
 
 
 def _by_jitter(figures: dict[float, float]) -> str:
@@ -129,8 +138,10 @@ def _models(effort: Effort) -> tuple[str, ...]:
 
 def error_at_fixed_rate(n: int, effort: Effort) -> Predicted:
     """Returns the final error of n-softsync at the fixed rate of one learner, in per cent; 90 is that of a guess."""
-    errors = {model: [100.0 - one for one in _accuracies(n, "none", model, effort)] for model in _models(effort)}
-    listed = ", ".join(f"{model} {sum(found) / len(found):.1f} %" for model, found in errors.items())
+    errors = {
+        model: [100.0 - accuracy for accuracy in _accuracies(n, "none", model, effort)] for model in _models(effort)
+    }
+    listed = ", ".join(f"{model} {fmean(of_model):.1f} %" for model, of_model in errors.items())
     rates = ", ".join(f"{model} {_one_learner(model, effort)[0]:g}" for model in errors)
     return spanning(
         *map(over_range, errors.values()),
@@ -142,11 +153,11 @@ def error_at_fixed_rate(n: int, effort: Effort) -> Predicted:
 def accuracy_less_one(n: int, effort: Effort) -> Predicted:
     """Returns the accuracy of n-softsync at the rate over the staleness, minus that of one learner, in points."""
     less = {
-        model: [ours - one for ours, one in zip(_accuracies(n, "inverse", model, effort), alone, strict=True)]
+        model: [ours - single for ours, single in zip(_accuracies(n, "inverse", model, effort), alone, strict=True)]
         for model in _models(effort)
         for alone in [_one_learner(model, effort)[1]]
     }
-    listed = ", ".join(f"{model} {sum(found) / len(found):+.1f}" for model, found in less.items())
+    listed = ", ".join(f"{model} {fmean(of_model):+.1f}" for model, of_model in less.items())
     epochs = effort.choose(int(number("epochs")), 20)
     return spanning(
         *map(over_range, less.values()),
@@ -161,14 +172,14 @@ def _speed_ups(changes: Sequence[str], batch: int, effort: Effort) -> dict[int, 
     rounds = effort.choose(100, 30)
     common = [*changes, "workload.learning=none", "workload.model=cifar10-full", f"workload.batch_per_worker={batch}"]
     common += ["workload.dataset=cifar10", "stop.epochs=null"]
-    (one,) = simulated(SCENARIO, [*common, f"stop.updates={rounds}"], algorithms=["sequential-sgd"])
-    found = {}
-    for n in (1, 15, 30):
-        (run,) = simulated(SCENARIO, [*common, f"stop.updates={rounds * n}"], algorithms=[Softsync(n=n)])
-        found[n] = rate_of(run) / rate_of(one)
-    (run,) = simulated(SCENARIO, [*common, f"stop.updates={rounds}"], algorithms=["sync-sgd-ps"])
-    found[HARDSYNC] = rate_of(run) / rate_of(one)
-    return found
+
+    def rate(algorithm: Any, updates: int) -> float:
+        (run,) = simulated(SCENARIO, [*common, f"stop.updates={updates}"], algorithms=[algorithm])
+        return rate_of(run)
+
+    single = rate("sequential-sgd", rounds)
+    ratios = {n: rate(Softsync(n=n), rounds * n) / single for n in (1, 15, 30)}
+    return ratios | {HARDSYNC: rate("sync-sgd-ps", rounds) / single}
 
 
 def _settings() -> dict[str, tuple[list[str], int]]:
@@ -202,12 +213,12 @@ def speed_up(which: Literal["least", "most"], effort: Effort) -> Predicted:
     """Returns the least or largest speed-up of 30 learners among n = 1, 15 and 30."""
     choose = min if which == "least" else max
     every = _every_speed_up(effort)
-    found = {name: choose(ratio for n, ratio in by_n.items() if n != HARDSYNC) for name, by_n in every.items()}
+    by_input = {name: choose(ratio for n, ratio in by_n.items() if n != HARDSYNC) for name, by_n in every.items()}
     central = next(iter(every.values()))
-    listed = ", ".join(f"{name} {ratio:.3g}" for name, ratio in found.items())
+    listed = ", ".join(f"{name} {ratio:.3g}" for name, ratio in by_input.items())
     by_n = ", ".join(f"{n or 'hardsync'}: {ratio:.1f}" for n, ratio in central.items())
-    return spanning(
-        *(over_seeds([ratio]) for ratio in found.values()),
+    return ranging(
+        *_first(by_input),
         reason=f"No plausible input makes an asynchronous learner wait. By input: {listed}. Updates of the server, "
         "and the memory that learners of a node share, cost no time in the scenario, as their costs were not found.",
         details=(f"By n: {by_n}. The paper does not say, in what we have of it, which protocol has which speed-up.",),
@@ -218,91 +229,67 @@ TIME = ("learners", "learners-per-node", "node-peak", "efficiency", "overhead", 
 COMMAND = "paceline simulate softsync-p775"
 
 
-_made = partial(Claim, paper=PAPER, hardware=HARDWARE, model=MODEL, batch="4 per learner", scenario=SCENARIO)
+COMMON = {"hardware": HARDWARE, "model": MODEL, "scenario": SCENARIO}
+_stale = claims_like(
+    PAPER,
+    section="staleness, 30 learners",
+    batch="4 per learner",
+    command=f"{COMMAND} --set workload.learning=none",
+    inputs=(*TIME, "batch", "jitter"),
+    shares="softsync staleness",
+    **COMMON,
+)
+_accurate = claims_like(
+    PAPER,
+    section="accuracy, CIFAR-10",
+    batch="4 per learner",
+    command=COMMAND,
+    inputs=("learners", "batch", "batch-of-one", "momentum", "stand-in", "learning-rate", "epochs", "jitter"),
+    shares="softsync accuracy",
+    **COMMON,
+)
+_fast = claims_like(
+    PAPER,
+    section="speed-up, 30 learners",
+    batch="128 per learner",
+    command=f"{COMMAND} --set workload.learning=none",
+    inputs=(*TIME, "batch-of-speed-up"),
+    holds_if="within 25 %",
+    shares="softsync speed-up",
+    **COMMON,
+)
 
 
 def _staleness_claims() -> Iterator[Claim]:
-    made = partial(
-        _made,
-        section="staleness, 30 learners",
-        command=f"{COMMAND} --set workload.learning=none",
-        inputs=(*TIME, "batch", "jitter"),
-        shares="softsync staleness",
-    )
-    yield made(
-        name="softsync-staleness-1",
-        sentence="1-softsync of 30 learners has a staleness of 0, 1 or 2 (the largest)",
-        published=2.0,
-        unit="updates",
-        holds_if="at most",
-        predict=partial(largest_staleness, 1),
-    )
+    words = "1-softsync of 30 learners has a staleness of 0, 1 or 2 (the largest)"
+    predict = partial(largest_staleness, 1)
+    yield _stale("staleness-1", words, predict, published=2.0, unit="updates", holds_if="at most")
     for n in (15, 30):
-        yield made(
-            name=f"softsync-staleness-{n}",
-            sentence=f"{n}-softsync of 30 learners has a mean staleness of about {n}",
-            published=float(n),
-            unit="updates",
-            holds_if="within 25 %",
-            predict=partial(mean_staleness, n),
-        )
-        yield made(
-            name=f"softsync-staleness-beyond-{n}",
-            sentence=f"{n}-softsync: a gradient is staler than {2 * n} with a probability below 0.0001",
-            published=1e-4,
-            unit="",
-            holds_if="at most",
-            predict=partial(share_beyond, n),
-        )
+        words = f"{n}-softsync of 30 learners has a mean staleness of about {n}"
+        predict = partial(mean_staleness, n)
+        yield _stale(f"staleness-{n}", words, predict, published=float(n), unit="updates", holds_if="within 25 %")
+        words = f"{n}-softsync: a gradient is staler than {2 * n} with a probability below 0.0001"
+        predict = partial(share_beyond, n)
+        yield _stale(f"staleness-beyond-{n}", words, predict, published=1e-4, unit="", holds_if="at most")
 
 
 def _accuracy_claims() -> Iterator[Claim]:
-    made = partial(
-        _made,
-        section="accuracy, CIFAR-10",
-        command=COMMAND,
-        inputs=("learners", "batch", "batch-of-one", "momentum", "stand-in", "learning-rate", "epochs", "jitter"),
-        shares="softsync accuracy",
-    )
     for n in (15, 30):
-        yield made(
-            name=f"softsync-divergence-{n}",
-            sentence=f"{n}-softsync diverges at a fixed rate: its error is 90 %",
-            published=90.0,
-            unit="%",
-            holds_if="within 25 %",
-            predict=partial(error_at_fixed_rate, n),
-        )
+        words = f"{n}-softsync diverges at a fixed rate: its error is 90 %"
+        predict = partial(error_at_fixed_rate, n)
+        yield _accurate(f"divergence-{n}", words, predict, published=90.0, unit="%", holds_if="within 25 %")
     for n in (1, 15, 30):
-        words = "at the rate over the staleness ends at the accuracy of one learner (at most a point less)"
-        yield made(
-            name=f"softsync-convergence-{n}",
-            sentence=f"{n}-softsync {words}",
-            published=-1.0,
-            unit="points",
-            holds_if="at least",
-            predict=partial(accuracy_less_one, n),
+        words = (
+            f"{n}-softsync at the rate over the staleness ends at the accuracy of one learner (at most a point less)"
         )
+        predict = partial(accuracy_less_one, n)
+        yield _accurate(f"convergence-{n}", words, predict, published=-1.0, unit="points", holds_if="at least")
 
 
 def _speed_claims() -> Iterator[Claim]:
-    ends: tuple[tuple[Literal["least", "most"], str, float], ...] = (
-        ("least", "slowest", 22.0),
-        ("most", "fastest", 28.0),
-    )
-    for which, word, published in ends:
-        yield _made(
-            name=f"softsync-speed-up-{which}",
-            section="speed-up, 30 learners",
-            sentence=f"30 learners are 22 to 28 times as fast as one: the {word} of n = 1, 15 and 30",
-            published=published,
-            batch="128 per learner",
-            command=f"{COMMAND} --set workload.learning=none",
-            inputs=(*TIME, "batch-of-speed-up"),
-            holds_if="within 25 %",
-            predict=partial(speed_up, which),
-            shares="softsync speed-up",
-        )
+    words = "30 learners are 22 to 28 times as fast as one: the {} of n = 1, 15 and 30"
+    yield _fast("speed-up-least", words.format("slowest"), partial(speed_up, "least"), published=22.0)
+    yield _fast("speed-up-most", words.format("fastest"), partial(speed_up, "most"), published=28.0)
 
 
 CLAIMS: tuple[Claim, ...] = (*_staleness_claims(), *_accuracy_claims(), *_speed_claims())

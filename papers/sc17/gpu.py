@@ -17,12 +17,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
-
-import numpy as np
+from statistics import median
 
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.methods.elastic import Easgd
-from paceline.papers.claim import Claim, Curve, Effort, Predicted, input_named, number_named
+from paceline.papers.claim import (
+    Claim,
+    Curve,
+    Effort,
+    Predicted,
+    claims_like,
+    input_named,
+    number_named,
+    over_range,
+    ranging,
+)
 from paceline.papers.runs import rate_of, simulated
 from paceline.records import Run
 from paceline.scenarios import load
@@ -127,20 +136,21 @@ def nodes(effort: Effort) -> Iterator[Node]:
     yield replace(first, sigma=max(input_named(PAPER, "gpu-jitter").numbers))
     if effort.quick:
         for key, values in options.items():
-            yield from (replace(first, **{key: one}) for one in values if one != getattr(first, key))  # type: ignore[arg-type]
+            changed = ({key: value} for value in values if value != getattr(first, key))
+            yield from (replace(first, **change) for change in changed)  # type: ignore[arg-type]
         return
     yield replace(first, copies="pageable")  # concerns the batches alone, so that it is not combined with the others
     options["copies"] = (first.copies,)
     for values in product(*options.values()):
-        one = Node(**dict(zip(options, values, strict=True)))  # type: ignore[arg-type]
-        if one != first:
-            yield one
+        node = Node(**dict(zip(options, values, strict=True)))  # type: ignore[arg-type]
+        if node != first:
+            yield node
 
 
 @cache
 def times(node: Node) -> Times:
     """Simulates the four methods on a node."""
-    original, one, two, three = simulated(
+    original, *sync = simulated(
         SCENARIO,
         node.changes,
         algorithms=[Easgd(packed=False, overlap=node.overlap), "sync-easgd1", "sync-easgd2", "sync-easgd3"],
@@ -148,11 +158,11 @@ def times(node: Node) -> Times:
     fractions = original.summary["time_fraction"]
     return Times(
         turn_s=_iteration_s(original, node, 1),
-        step1_s=_iteration_s(one, node, node.workers),
-        step2_s=_iteration_s(two, node, node.workers),
-        step3_s=_iteration_s(three, node, node.workers),
+        step1_s=_iteration_s(sync[0], node, node.workers),
+        step2_s=_iteration_s(sync[1], node, node.workers),
+        step3_s=_iteration_s(sync[2], node, node.workers),
         original_share=100 * (1 - working_share(original)),
-        sync3_share=100 * exposed_share(three),
+        sync3_share=100 * exposed_share(sync[2]),
         waiting_share=100 * float(fractions["wait"] or 0.0),
     )
 
@@ -167,12 +177,12 @@ def _iteration_s(run: Run, node: Node, gradients: int) -> float:
 def working_share(run: Run) -> float:
     """Returns the part of the time in which any rank computes a gradient or an update."""
     assert run.trace is not None, "a run that was just simulated has its record"
-    spans = sorted((one.start_s, one.end_s) for one in run.trace.spans if one.activity in ("compute", "update"))
+    work = [span for span in run.trace.spans if span.activity in ("compute", "update")]
     covered, reached = 0.0, 0.0
-    for start_s, end_s in spans:
+    for start_s, end_s in sorted((span.start_s, span.end_s) for span in work):
         covered += max(0.0, end_s - max(start_s, reached))
         reached = max(reached, end_s)
-    return covered / max(one.end_s for one in run.trace.spans)
+    return covered / max(span.end_s for span in run.trace.spans)
 
 
 def exposed_share(run: Run) -> float:
@@ -183,7 +193,7 @@ def exposed_share(run: Run) -> float:
 
 def order_of_packing(effort: Effort) -> Predicted:
     """Returns the smallest ratio of the step with layered messages to that with packed ones."""
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for model, method in product(("lenet", "alexnet", "googlenet"), ("sync-easgd1", "sync-easgd2")):
         packed, layered = simulated(
             "sc17-alexnet-gpu",
@@ -198,15 +208,13 @@ def order_of_packing(effort: Effort) -> Predicted:
             ],
             algorithms=[{"name": method, "packed": flag} for flag in (True, False)],
         )
-        found[f"{model}, {method}"] = rate_of(packed) / rate_of(layered)
-    listed = ", ".join(f"{words} {ratio:.4f}" for words, ratio in found.items())
-    least, most = min(found.values()), max(found.values())
+        ratios[f"{model}, {method}"] = rate_of(packed) / rate_of(layered)
+    listed = ", ".join(f"{words} {ratio:.4f}" for words, ratio in ratios.items())
     reason = (
         f"Ratio of the step times, layered to packed: {listed}. The trees of the layers run at the same time, so "
         "that most of their latencies overlap."
     )
-    middle = float(np.median(list(found.values())))
-    return Predicted(value=middle, low=least, high=most, reason=reason, details=(reason,))
+    return ranging(median(ratios.values()), ratios.values(), reason=reason, details=(reason,))
 
 
 def packing_one_by_one(_: Effort) -> Predicted:
@@ -217,16 +225,13 @@ def packing_one_by_one(_: Effort) -> Predicted:
     def message_s(nbytes: int) -> float:
         return network.alone("Broadcast", pair, nbytes, 0)[1]
 
-    found = {}
+    ratios = {}
     for model in ("lenet", "alexnet", "googlenet", "vgg19"):
         layout = find_model(model).layout()
         layered_s = sum(message_s(4 * (layer.stop - layer.start)) for layer in layout.layers)
-        found[model] = layered_s / message_s(4 * layout.size)
-    listed = ", ".join(f"{model} {ratio:.5f}" for model, ratio in found.items())
-    values = sorted(found.values())
-    return Predicted(
-        value=values[len(values) // 2], low=values[0], high=values[-1], reason=listed, details=(f"By model: {listed}.",)
-    )
+        ratios[model] = layered_s / message_s(4 * layout.size)
+    listed = ", ".join(f"{model} {ratio:.5f}" for model, ratio in ratios.items())
+    return replace(over_range([*ratios.values()]), reason=listed, details=(f"By model: {listed}.",))
 
 
 def two_nodes() -> Plan:
@@ -251,6 +256,7 @@ ORIGINAL = (*INPUTS, "gpu-packing-of-original", "gpu-overlap-of-original")
 def over_nodes(
     figure: Callable[[Times], float],
     effort: Effort,
+    *,
     details: Callable[[], tuple[str, ...]],
     curve: Callable[[], Curve] | None,
 ) -> Predicted:
@@ -262,25 +268,25 @@ def over_nodes(
         details: Further sentences.
         curve: The figure over an input that the paper does not give.
     """
-    found = [(figure(times(node)), node) for node in nodes(effort)]
-    (value, node), low, high = found[0], min(found, key=lambda one: one[0]), max(found, key=lambda one: one[0])
+    figures = {node: figure(times(node)) for node in nodes(effort)}
+    node, least, most = central(), min(figures, key=figures.__getitem__), max(figures, key=figures.__getitem__)
     reason = (
-        f"Over the inputs that were not found it is {low[0]:.3g} ({low[1].words}) to {high[0]:.3g} ({high[1].words}). "
+        f"Over the inputs that were not found it is {figures[least]:.3g} ({least.words}) to {figures[most]:.3g} "
+        f"({most.words}). "
         f"On {node.words} a turn of Original EASGD takes {times(node).turn_s * 1e3:.3g} ms and a step of Sync EASGD3 "
         f"{times(node).step3_s * 1e3:.3g} ms; the paper's table has 8.2 and 7.7 ms."
     )
     drawn = None if curve is None else curve()
-    return Predicted(value=value, low=low[0], high=high[0], reason=reason, details=details(), curve=drawn)
+    return ranging(figures[node], figures.values(), reason=reason, details=details(), curve=drawn)
 
 
 def _shares_apart() -> tuple[str, ...]:
-    found = times(central())
-    return (
-        (
-            f"Shares are in SC'17's accounting, in which the turns of other workers are no part of an iteration. In "
-            f"Paceline's, a worker of Original EASGD waits {found.waiting_share:.0f} % of its time for other turns."
-        ),
+    waiting = times(central()).waiting_share
+    said = (
+        "Shares are in SC'17's accounting, in which the turns of other workers are no part of an iteration. In "
+        f"Paceline's, a worker of Original EASGD waits {waiting:.0f} % of its time for other turns."
     )
+    return (said,)
 
 
 RATES_GB_PER_S = (0.3, 1.0, 3.0, 10.0, 30.0)
@@ -290,7 +296,7 @@ RATES_GB_PER_S = (0.3, 1.0, 3.0, 10.0, 30.0)
 def _copy_gb_per_s(run: Run) -> float:
     """Returns the rate of the first message of weights, from its sending to its arrival."""
     assert run.trace is not None, "a run that was just simulated has its record"
-    sent = next(one for one in run.trace.spans if one.activity == "receive" and one.bytes)
+    sent = next(span for span in run.trace.spans if span.activity == "receive" and span.bytes)
     assert sent.ready_s is not None, "a received message was sent"
     return sent.bytes / (sent.end_s - sent.ready_s) / 1e9
 
@@ -320,12 +326,12 @@ def _share_over_rates() -> Curve:
 def _equal_gradients() -> tuple[str, ...]:
     said = []
     for workers in (4, 8):
-        found = times(replace(central(), workers=workers))
+        on_node = times(replace(central(), workers=workers))
         said.append(
             f"With {workers} GPUs and equal numbers of gradients ({workers} turns for a step), Sync EASGD1 is "
-            f"{workers * found.turn_s / found.step1_s:.3g} times as fast as Original EASGD and Sync EASGD3 "
-            f"{workers * found.turn_s / found.step3_s:.3g} times; by the paper's 5000 turns and 1000 steps "
-            f"{found.first_factor():.3g} and {found.total_factor():.3g} times."
+            f"{workers * on_node.turn_s / on_node.step1_s:.3g} times as fast as Original EASGD and Sync EASGD3 "
+            f"{workers * on_node.turn_s / on_node.step3_s:.3g} times; by the paper's 5000 turns and 1000 steps "
+            f"{on_node.first_factor():.3g} and {on_node.total_factor():.3g} times."
         )
     overlapped = times(replace(central(), overlap=True))
     said.append(
@@ -338,17 +344,8 @@ def _equal_gradients() -> tuple[str, ...]:
 # --- the claims -------------------------------------------------------------------------------------------------------
 
 
-def _predict(
-    figure: Callable[[Times], float],
-    details: Callable[[], tuple[str, ...]] = tuple,
-    curve: Callable[[], Curve] | None = None,
-) -> Callable[[Effort], Predicted]:
-    return lambda effort: over_nodes(figure, effort, details, curve)
-
-
-_timed = partial(
-    Claim,
-    paper=PAPER,
+_timed = claims_like(
+    PAPER,
     hardware=HARDWARE,
     model="LeNet, MNIST",
     batch="not found",
@@ -357,76 +354,57 @@ _timed = partial(
     holds_if="within 25 %",
     shares="sc17 gpu times",
 )
-_packed = partial(Claim, paper=PAPER, section="§5.2, packed layers", scenario="sc17-alexnet-gpu", holds_if="order")
-CLAIMS = (
-    _timed(
-        name="sc17-original-communication",
-        section="§5.1, breakdown",
-        sentence="communication takes 87 % of the time of Original EASGD",
-        published=87.0,
-        unit="%",
-        inputs=ORIGINAL,
-        predict=_predict(lambda found: found.original_share, _shares_apart, _share_over_rates),
-    ),
-    _timed(
-        name="sc17-sync3-communication",
-        section="abstract; §6.1, breakdown",
-        sentence="communication takes 14 % of the time of Sync EASGD3",
-        published=14.0,
-        unit="%",
-        inputs=INPUTS,
-        predict=_predict(lambda found: found.sync3_share),
-    ),
-    _timed(
-        name="sc17-factor-1",
-        section="§6.1.1, breakdown",
-        sentence="Sync EASGD1 is 3.7 times as fast as Original EASGD",
-        published=3.7,
-        inputs=(*ORIGINAL, "gpu-turns", "gpu-steps"),
-        predict=_predict(Times.first_factor, _equal_gradients),
-    ),
-    _timed(
-        name="sc17-factor-2",
-        section="§6.1.2, breakdown",
-        sentence="Sync EASGD2 is 1.3 times as fast as Sync EASGD1",
-        published=1.3,
-        inputs=INPUTS,
-        predict=_predict(lambda found: found.step1_s / found.step2_s),
-    ),
-    _timed(
-        name="sc17-factor-3",
-        section="§6.1.3, breakdown",
-        sentence="Sync EASGD3 is 1.1 times as fast as Sync EASGD2",
-        published=1.1,
-        inputs=INPUTS,
-        predict=_predict(lambda found: found.step2_s / found.step3_s),
-    ),
-    _timed(
-        name="sc17-factors",
-        section="abstract; §6.1",
-        sentence="Sync EASGD3 is 5.3 times as fast as Original EASGD",
-        published=5.3,
-        inputs=(*ORIGINAL, "gpu-turns", "gpu-steps"),
-        predict=_predict(Times.total_factor),
+_packed = claims_like(PAPER, section="§5.2, packed layers", scenario="sc17-alexnet-gpu", holds_if="order")
+ONE_MESSAGE = "one message of all layers is faster than one message per layer"
+ITERATIONS = (*ORIGINAL, "gpu-turns", "gpu-steps")
+Details = Callable[[], tuple[str, ...]]
+TIMED: tuple[tuple[str, str, float, str, tuple[str, ...], str, Callable[[Times], float], Details], ...] = (
+    ("original-communication", "communication takes 87 % of the time of Original EASGD", 87.0, "%", ORIGINAL,
+     "§5.1, breakdown", lambda of: of.original_share, _shares_apart),
+    ("sync3-communication", "communication takes 14 % of the time of Sync EASGD3", 14.0, "%", INPUTS,
+     "abstract; §6.1, breakdown", lambda of: of.sync3_share, tuple),
+    ("factor-1", "Sync EASGD1 is 3.7 times as fast as Original EASGD", 3.7, "×", ITERATIONS,
+     "§6.1.1, breakdown", Times.first_factor, _equal_gradients),
+    ("factor-2", "Sync EASGD2 is 1.3 times as fast as Sync EASGD1", 1.3, "×", INPUTS,
+     "§6.1.2, breakdown", lambda of: of.step1_s / of.step2_s, tuple),
+    ("factor-3", "Sync EASGD3 is 1.1 times as fast as Sync EASGD2", 1.1, "×", INPUTS,
+     "§6.1.3, breakdown", lambda of: of.step2_s / of.step3_s, tuple),
+    ("factors", "Sync EASGD3 is 5.3 times as fast as Original EASGD", 5.3, "×", ITERATIONS,
+     "abstract; §6.1", Times.total_factor, tuple),
+)  # fmt: skip
+"""name, sentence, published figure with its unit, inputs, section, our figure of a node, and further sentences"""
+CURVES = {"original-communication": _share_over_rates}
+CLAIMS: tuple[Claim, ...] = (
+    *(
+        _timed(
+            name,
+            sentence,
+            partial(over_nodes, figure, details=details, curve=CURVES.get(name)),
+            published=published,
+            unit=unit,
+            inputs=inputs,
+            section=section,
+        )
+        for name, sentence, published, unit, inputs, section, figure, details in TIMED
     ),
     _packed(
-        name="sc17-packing",
-        sentence="one message of all layers is faster than one message per layer: trees of a whole method",
+        "packing",
+        f"{ONE_MESSAGE}: trees of a whole method",
+        order_of_packing,
         hardware=HARDWARE,
         model="LeNet, AlexNet, GoogLeNet",
         batch="16",
         command="paceline simulate sc17-alexnet-gpu",
         inputs=("alexnet-size", "gpu-node"),
-        predict=order_of_packing,
     ),
     _packed(
-        name="sc17-packing-one-by-one",
-        sentence="one message of all layers is faster than one message per layer: messages one after the other",
+        "packing-one-by-one",
+        f"{ONE_MESSAGE}: messages one after the other",
+        packing_one_by_one,
         hardware="two nodes on FDR InfiniBand",
         model="LeNet, AlexNet, GoogLeNet, VGG-19",
         batch="any",
-        command="paceline reproduce sc17-packing-one-by-one  # the models of sc17-alexnet-gpu",
+        command="paceline reproduce NAME  # the models of sc17-alexnet-gpu",
         inputs=("alexnet-size", "network"),
-        predict=packing_one_by_one,
     ),
 )

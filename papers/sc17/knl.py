@@ -12,11 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache, partial
+from itertools import product, takewhile
+from typing import Any
 
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
-from paceline.papers.claim import Claim, Curve, Effort, Predicted, input_named, number_named, over_seeds, spanning
+from paceline.papers.claim import (
+    Curve,
+    Effort,
+    Predicted,
+    claims_like,
+    input_named,
+    number_named,
+    over_seeds,
+    ranging,
+    spanning,
+)
 from paceline.papers.runs import rate_of, simulated
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.compute.chip_groups import partitioned
@@ -57,8 +69,8 @@ def efficiency(nodes: int, batch: int, sigma: float, mpi_cores: int, seed: int, 
         f"stop.updates={gradients}",
     ]
     (many,) = simulated("sc17-knl-weak", changes, algorithms=["sync-easgd3"], seed=seed)
-    (one,) = simulated("sc17-knl-weak", [*changes, "cluster.step_time=null"], algorithms=["sequential-sgd"])
-    return 100 * rate_of(many) / (nodes * rate_of(one))
+    (single,) = simulated("sc17-knl-weak", [*changes, "cluster.step_time=null"], algorithms=["sequential-sgd"])
+    return 100 * rate_of(many) / (nodes * rate_of(single))
 
 
 @cache
@@ -67,22 +79,19 @@ def weak_scaling(effort: Effort) -> Predicted:
     nodes, gradients = int(number("knl-nodes")), effort.choose(40, 10)
     batch, sigma, cores = int(number("knl-batch")), number("knl-jitter"), int(number("knl-mpi-cores"))
 
-    def found(
-        *, batch: int = batch, sigma: float = sigma, cores: int = cores, seeds: Iterable[int] = (1,)
-    ) -> Predicted:
+    def over(*, batch: int = batch, sigma: float = sigma, cores: int = cores, seeds: Iterable[int] = (1,)) -> Predicted:
         return over_seeds([efficiency(nodes, batch, sigma, cores, seed, gradients) for seed in seeds])
 
-    central = found(seeds=range(1, effort.choose(3, 2) + 1))
-    others: dict[str, Predicted] = {}
-    for one in input_named(PAPER, "knl-batch").numbers[1:]:
-        others[f"batch {one:g}"] = found(batch=int(one))
-    for one in input_named(PAPER, "knl-jitter").numbers[1:]:
-        others[f"sigma {one:g}"] = found(sigma=one)
-    for one in input_named(PAPER, "knl-mpi-cores").numbers[1:]:
-        others[f"{one:g} cores for MPI"] = found(cores=int(one))
-    lowest = int(min(input_named(PAPER, "knl-batch").numbers)), max(input_named(PAPER, "knl-jitter").numbers)
-    others[f"batch {lowest[0]} and sigma {lowest[1]:g}"] = found(batch=lowest[0], sigma=lowest[1])
-    listed = "; ".join(f"{words} {one.value:.1f} %" for words, one in others.items())
+    batches, sigmas, counts = (
+        input_named(PAPER, name).numbers for name in ("knl-batch", "knl-jitter", "knl-mpi-cores")
+    )
+    central = over(seeds=range(1, effort.choose(3, 2) + 1))
+    others = {f"batch {value:g}": over(batch=int(value)) for value in batches[1:]}
+    others |= {f"sigma {value:g}": over(sigma=value) for value in sigmas[1:]}
+    others |= {f"{value:g} cores for MPI": over(cores=int(value)) for value in counts[1:]}
+    least, most = int(min(batches)), max(sigmas)
+    others[f"batch {least} and sigma {most:g}"] = over(batch=least, sigma=most)
+    listed = "; ".join(f"{words} {figure.value:.1f} %" for words, figure in others.items())
     scale = [8, nodes] if effort.quick else [2, 4, 8, 16, 32, nodes]
     points = [(float(count), efficiency(count, batch, sigma, cores, 1, gradients)) for count in scale]
     curve = Curve(
@@ -128,50 +137,40 @@ def step_s(groups: int, model: str, batch: int, mode: str) -> float:
 
 def four_groups(_: Effort) -> Predicted:
     """Returns how many times as fast a step is in four groups as in one, over the plausible inputs."""
-    batches = [int(one) for one in input_named(PAPER, "groups-batch").numbers]
+    batches = [int(size) for size in input_named(PAPER, "groups-batch").numbers]
     batch, mode = batches[0], input_named(PAPER, "groups-mode").value
 
     def gain(groups: int, model: str, batch: int, mode: str) -> float:
         return step_s(1, model, batch, mode) / step_s(groups, model, batch, mode)
 
-    cases = {f"{model}, batch {one}, {how} mode": (model, one, how)
-             for model in ("alexnet", "cifar-alexnet") for one in batches for how in ("cache", "flat")}  # fmt: skip
-    found = {words: over_seeds([gain(4, *case)]) for words, case in cases.items()}
-    listed = "; ".join(f"{words} {one.value:.2f}" for words, one in found.items())
+    gains = {f"{case[0]}, batch {case[1]}, {case[2]} mode": gain(4, *case)
+             for case in product(("alexnet", "cifar-alexnet"), batches, ("cache", "flat"))}  # fmt: skip
+    listed = "; ".join(f"{words} {ratio:.2f}" for words, ratio in gains.items())
     points = [(float(groups), gain(groups, "alexnet", batch, mode)) for groups in (1, 2, 4, 8, 16)]
     curve = Curve(x="groups of cores", y="speed-up", lines={"AlexNet": points}, published=1605 / 1025, log_x=True)
-    central = over_seeds([gain(4, "alexnet", batch, mode)])
     reason = f"By network, batch and mode of the memory: {listed}."
-    return spanning(central, *found.values(), reason=reason, details=(listed,), curve=curve)
+    central = gain(4, "alexnet", batch, mode)
+    return ranging(central, gains.values(), reason=reason, details=(listed,), curve=curve)
 
 
 def copies_in_mcdram(_: Effort) -> Predicted:
     """Returns the largest number of groups whose weights and data fit into MCDRAM."""
     chip, model = SPECS["knl-7250"], find_model("alexnet")
 
-    def most(*, gradients: bool, optimizer_copies: int = 0) -> int:
-        fitting = 0
-        for groups in range(1, (chip.cores or 0) // 2 + 1):
-            try:
-                one = partitioned(
-                    chip,
-                    model,
-                    groups,
-                    samples=256,
-                    data_bytes=687e6,
-                    gradients=gradients,
-                    optimizer_copies=optimizer_copies,
-                )
-            except InputError:
-                break
-            if one.needed_bytes > (chip.memory_bytes or 0.0):
-                break
-            fitting = groups
-        return fitting
+    def fits(groups: int, **counted: Any) -> bool:
+        try:
+            parts = partitioned(chip, model, groups, samples=256, data_bytes=687e6, **counted)
+        except InputError:
+            return False
+        return parts.needed_bytes <= (chip.memory_bytes or 0.0)
+
+    def most(**counted: Any) -> int:
+        groups = range(1, (chip.cores or 0) // 2 + 1)
+        return sum(1 for _ in takewhile(lambda count: fits(count, **counted), groups))
 
     whole = most(gradients=True, optimizer_copies=1)
-    details = (f"With gradients, momentum and the activations of 256 images, {whole} groups fit.",)
-    return spanning(over_seeds([float(most(gradients=False))]), reason=details[0], details=details)
+    said = f"With gradients, momentum and the activations of 256 images, {whole} groups fit."
+    return ranging(float(most(gradients=False, optimizer_copies=0)), (), reason=said, details=(said,))
 
 
 # --- one K20 ----------------------------------------------------------------------------------------------------------
@@ -180,28 +179,28 @@ def copies_in_mcdram(_: Effort) -> Predicted:
 def days_on_a_k20(_: Effort) -> Predicted:
     """Returns the days of training GoogLeNet, over the software, the epochs and the error of the device model."""
     model, batch, images = find_model("googlenet"), 32, number("k20-images")
-    found: dict[str, Predicted] = {}
+    by_words: dict[str, Predicted] = {}
     for words, library in (("Caffe without cuDNN", "own"), ("Caffe with the first cuDNN", "early")):
         made = device(SPECS["k20"], model, samples=batch, software=Software(library, "caffe"))  # type: ignore[arg-type]
         assert made.interval is not None, "the device model has an interval"
         seconds = made.compute_s(batch) / batch * images / DAY_S
         for epochs in input_named(PAPER, "k20-epochs").numbers:
             days = epochs * seconds
-            low, high = days * made.interval.low, days * made.interval.high
-            found[f"{words}, {epochs:g} epochs"] = Predicted(value=days, low=min(low, days), high=max(high, days))
+            by_words[f"{words}, {epochs:g} epochs"] = ranging(
+                days, (days * made.interval.low, days * made.interval.high)
+            )
     listed = "; ".join(
-        f"{words} {one.value:.0f} days ({one.low:.0f} to {one.high:.0f})" for words, one in found.items()
+        f"{words} {figure.value:.0f} days ({figure.low:.0f} to {figure.high:.0f})" for words, figure in by_words.items()
     )
-    middle = float(np.mean([one.value for words, one in found.items() if " 60 " in words]))
+    middle = float(np.mean([figure.value for words, figure in by_words.items() if " 60 " in words]))
     reason = f"The number of epochs and the software decide, which were not found: {listed}."
-    return spanning(Predicted(value=middle, low=middle, high=middle), *found.values(), reason=reason, details=(listed,))
+    return spanning(ranging(middle, ()), *by_words.values(), reason=reason, details=(listed,))
 
 
 # --- the claims -------------------------------------------------------------------------------------------------------
 
-_scaled = partial(
-    Claim,
-    paper=PAPER,
+_scaled = claims_like(
+    PAPER,
     section="abstract; weak scaling",
     unit="%",
     hardware="Cori, 64 Xeon Phi 7250, Aries",
@@ -213,62 +212,55 @@ _scaled = partial(
     holds_if="within 25 %",
     shares="sc17 weak scaling",
 )
-_grouped = partial(
-    Claim,
-    paper=PAPER,
+_grouped = claims_like(
+    PAPER,
     section="chip partitioning",
     hardware="Xeon Phi 7250",
     model="AlexNet, CIFAR-10",
     scenario="sc17-knl-groups",
 )
+_whole = claims_like(PAPER, section="abstract")
 CLAIMS = (
     _scaled(
-        name="sc17-knl-weak-scaling",
-        sentence="weak scaling of GoogLeNet to 64 Knights Landing nodes has an efficiency of 91.5 %",
+        "knl-weak-scaling",
+        "weak scaling of GoogLeNet to 64 Knights Landing nodes has an efficiency of 91.5 %",
+        weak_scaling,
         published=91.5,
-        predict=weak_scaling,
     ),
     _scaled(
-        name="sc17-knl-efficiency-lost",
-        sentence="of the efficiency, 8.5 % is lost at 64 nodes",
+        "knl-efficiency-lost",
+        "of the efficiency, 8.5 % is lost at 64 nodes",
+        lost_efficiency,
         published=8.5,
-        predict=lost_efficiency,
     ),
     _grouped(
-        name="sc17-knl-groups",
-        sentence="four groups of one chip reach an accuracy of 0.625 after 1025 s, one group after 1605 s",
+        "knl-groups",
+        "four groups of one chip reach an accuracy of 0.625 after 1025 s, one group after 1605 s",
+        four_groups,
         published=1605 / 1025,
         batch="not found",
         command='paceline sweep sc17-knl-groups --vary "cluster.nodes[0].groups.count=1,2,4,8,16"',
-        inputs=(
-            "groups-model",
-            "groups-network-input",
-            "groups-data",
-            "groups-batch",
-            "groups-mode",
-            "groups-iterations",
-            "groups-core-rate",
+        inputs=tuple(
+            f"groups-{name}" for name in ("model", "network-input", "data", "batch", "mode", "iterations", "core-rate")
         ),
         holds_if="within 25 %",
-        predict=four_groups,
         shares="sc17 groups",
     ),
     _grouped(
-        name="sc17-knl-copies",
-        sentence="16 copies of the weights and the data of AlexNet and CIFAR-10 fit into 16 GB of MCDRAM",
+        "knl-copies",
+        "16 copies of the weights and the data of AlexNet and CIFAR-10 fit into 16 GB of MCDRAM",
+        copies_in_mcdram,
         published=16.0,
         unit="groups",
         batch="256",
         command="paceline simulate sc17-knl-groups --set cluster.nodes[0].groups.count=16",
         inputs=("groups-model", "groups-data"),
         holds_if="at least",
-        predict=copies_in_mcdram,
     ),
-    Claim(
-        name="sc17-k20-days",
-        paper=PAPER,
-        section="abstract",
-        sentence="training GoogLeNet on ImageNet takes 21 days on one K20",
+    _whole(
+        "k20-days",
+        "training GoogLeNet on ImageNet takes 21 days on one K20",
+        days_on_a_k20,
         published=21.0,
         unit="days",
         hardware="one K20",
@@ -280,6 +272,5 @@ CLAIMS = (
         "--set workload.stand_in=null --set workload.batch_per_worker=32",
         inputs=("k20-epochs", "k20-images", "k20-rate"),
         holds_if="within 25 %",
-        predict=days_on_a_k20,
     ),
 )

@@ -25,7 +25,7 @@ import numpy as np
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.method import Method
 from paceline.backend.training import train
-from paceline.papers.claim import Claim, Effort, Predicted, input_named, over_range, over_seeds, spanning
+from paceline.papers.claim import Claim, Effort, Predicted, claims_like, input_named, over_range, over_seeds, spanning
 from paceline.records.metrics import smoothed
 from paceline.records.targets import crossing
 from paceline.scenarios import load
@@ -118,8 +118,8 @@ def time_s(entry: Entry, seed: int) -> float:
     times = [shot.time_s for shot in shots]
     accuracies = [0.0 if shot.score is None or shot.score.accuracy is None else shot.score.accuracy for shot in shots]
     grid = np.linspace(0.0, HORIZON_S, POINTS + 1)
-    found = crossing(plan.target, smoothed(np.interp(grid, times, accuracies).tolist(), WINDOW).tolist())
-    return HORIZON_S if found is None else max(found.at(grid.tolist()), HORIZON_S / POINTS)
+    reached = crossing(plan.target, smoothed(np.interp(grid, times, accuracies).tolist(), WINDOW).tolist())
+    return HORIZON_S if reached is None else max(reached.at(grid.tolist()), HORIZON_S / POINTS)
 
 
 def grid(effort: Effort) -> tuple[float, ...]:
@@ -139,8 +139,8 @@ def own_best(method: str, effort: Effort) -> Entry:
     tried = [Entry(method, rate) for rate in grid(effort)]
     if method in ELASTIC and not effort.quick:
         rho = BETA / common_rate(momentum_of(method), effort)
-        tried += [replace(one, beta=rho * one.rate) for one in tried if rho * one.rate <= 8 * 0.9]
-    return min(tried, key=lambda one: time_s(one, TUNING_SEED))
+        tried += [replace(entry, beta=rho * entry.rate) for entry in tried if rho * entry.rate <= 8 * 0.9]
+    return min(tried, key=lambda entry: time_s(entry, TUNING_SEED))
 
 
 def at_common_rate(method: str, effort: Effort) -> Entry:
@@ -173,8 +173,9 @@ def ratio(slower: Sequence[float], faster: Sequence[float]) -> Predicted:
     """
     if min(*slower, *faster) >= HORIZON_S:
         return Predicted(value=1.0, low=1 / POINTS, high=float(POINTS))
-    logs = over_seeds([math.log(one / other) for one, other in zip(slower, faster, strict=True)])
-    return Predicted(value=math.exp(logs.value), low=math.exp(logs.low), high=math.exp(logs.high))
+    return over_seeds([math.log(longer / shorter) for longer, shorter in zip(slower, faster, strict=True)]).mapped(
+        math.exp
+    )
 
 
 def _times(entry: Entry, effort: Effort) -> list[float]:
@@ -185,9 +186,10 @@ def _listed(methods: Sequence[str], chosen: Chosen, effort: Effort) -> str:
     said = []
     for method in methods:
         entry = chosen(method, effort)
-        mean_s = float(np.mean(_times(entry, effort)))
-        reached = sum(one < HORIZON_S for one in _times(entry, effort))
-        short = "" if reached == len(seeds(effort)) else f", reached by {reached} of {len(seeds(effort))} seeds"
+        times_s = _times(entry, effort)
+        mean_s = float(np.mean(times_s))
+        reached = sum(seconds < HORIZON_S for seconds in times_s)
+        short = "" if reached == len(times_s) else f", reached by {reached} of {len(times_s)} seeds"
         edge = " (end of the grid)" if entry.rate in (grid(effort)[0], grid(effort)[-1]) else ""
         said.append(f"{method} {mean_s * 1e3:.0f} ms at {entry.rate:g}{edge}{short}")
     return "; ".join(said)
@@ -197,7 +199,7 @@ def _alternatives(chosen: Chosen, effort: Effort) -> list[Callable[[Entry], Entr
     """Returns the plausible changes of an entry: β, and the number of workers, at the common rate."""
     if effort.quick or chosen is not at_common_rate:
         return []
-    return [lambda one: replace(one, beta=LOW_BETA), lambda one: replace(one, workers=4)]
+    return [lambda entry: replace(entry, beta=LOW_BETA), lambda entry: replace(entry, workers=4)]
 
 
 def against_sgd(ours: str, theirs: str, chosen: Chosen, effort: Effort) -> Predicted:
@@ -287,9 +289,8 @@ def three_are_one(effort: Effort) -> Predicted:
 
 # --- the claims -------------------------------------------------------------------------------------------------------
 
-_learned = partial(
-    Claim,
-    paper=PAPER,
+_learned = claims_like(
+    PAPER,
     section="abstract; figures of accuracy over time",
     hardware="one node with 8 GPUs",
     model=f"LeNet, MNIST (here: {input_named(PAPER, 'learning-data').value})",
@@ -297,12 +298,10 @@ _learned = partial(
     scenario=SCENARIO,
     command=f"paceline simulate {SCENARIO}",
     inputs=INPUTS,
-    holds_if="order",
     shares="sc17 learning",
 )
-_real = partial(
-    Claim,
-    paper=PAPER,
+_real = claims_like(
+    PAPER,
     published=0.0,
     hardware="this machine, four processes",
     model="64-64-10 perceptron, scikit-learn's digits",
@@ -323,32 +322,27 @@ def _comparisons() -> Iterator[Claim]:
     for suffix, words, chosen in WAYS:
         for ours, (theirs, sentence) in PAIRS.items():
             predict = partial(against_sgd, ours, theirs, chosen)
-            yield _learned(name=f"sc17-{ours}{suffix}", sentence=f"{sentence}: {words}", predict=predict)
+            yield _learned(f"{ours}{suffix}", f"{sentence}: {words}", predict, holds_if="order")
         sentence = f"Sync and Hogwild EASGD are the fastest methods: {words}"
-        yield _learned(name=f"sc17-fastest{suffix}", sentence=sentence, predict=partial(fastest, chosen))
-        yield _learned(
-            name=f"sc17-tie{suffix}",
-            sentence=f"Sync and Hogwild EASGD are tied: {words}",
-            published=1.0,
-            holds_if="within 25 %",
-            predict=partial(tie, chosen),
-        )
+        yield _learned(f"fastest{suffix}", sentence, partial(fastest, chosen), holds_if="order")
+        sentence = f"Sync and Hogwild EASGD are tied: {words}"
+        yield _learned(f"tie{suffix}", sentence, partial(tie, chosen), published=1.0, holds_if="within 25 %")
 
 
 LEARNED = tuple(_comparisons())
 REAL = (
     _real(
-        name="sc17-deterministic",
+        "deterministic",
+        "Sync EASGD is deterministic: repeated runs have the same weights",
+        repeated,
         section="abstract",
-        sentence="Sync EASGD is deterministic: repeated runs have the same weights",
         unit="largest difference of a weight",
-        predict=repeated,
     ),
     _real(
-        name="sc17-three-are-one",
+        "three-are-one",
+        "Sync EASGD1, 2 and 3 are the same method with different times",
+        three_are_one,
         section="§6.1",
-        sentence="Sync EASGD1, 2 and 3 are the same method with different times",
         unit="weights that differ",
-        predict=three_are_one,
     ),
 )
