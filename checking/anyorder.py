@@ -39,7 +39,6 @@ from paceline.algorithms.runtime.program_errors import check_peer, check_start, 
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.checking.driver import Driver, LaneTask, LayerReady, StoppedRun, alone, backward
 
-
 BLOCKING = (*COLLECTIVES, Receive, Wait, WaitFor, Lock)
 """operations that may have to wait"""
 
