@@ -152,7 +152,8 @@ def test_commands_end_well_with_sampled_runs(kind: str, tmp_path: Path) -> None:
     answer = json.loads(runner.invoke(app, ["staleness", *runs, "--json"]).stdout)
     assert {one["records"] for one in answer["runs"]} == {kind}
     drawn = runner.invoke(app, ["staleness", *runs, "--out", str(tmp_path / "figure.png")])
-    assert drawn.exit_code == (0 if kind == "sampled" else 2), drawn.output
+    assert drawn.exit_code == 0, drawn.output
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     explained = runner.invoke(app, ["explain", "quickstart", "--algorithms", "sync-sgd", "--set", f"records={kind}"])
     assert explained.exit_code == 0, explained.output
 
