@@ -165,11 +165,13 @@ def test_a_wider_spread_of_steps_is_waiting() -> None:
     assert "calibrate the spread of step times" in describe_error("sync-sgd", found)
 
 
-def test_a_small_error_has_no_cause_in_words() -> None:
+def test_a_small_error_has_no_cause_in_words_and_no_table() -> None:
     found = found_of("sync-sgd", compute=slower(2, 1.01))
     words = describe_error("sync-sgd", found)
     assert f"No activity differs by more than {-1e3 * found.whole.difference_s:.3g} ms (compute)." in words
     assert "calibrate" not in words
+    text = printed(found)
+    assert "No activity differs" in text and "activity  " not in text
 
 
 def test_equal_runs_have_no_difference() -> None:
@@ -279,10 +281,7 @@ def test_the_answer_has_an_explanation() -> None:
     assert sum(one["share"] for one in answer["phases"]) == pytest.approx(1.0)
     assert sum(one["difference_s"] for one in answer["sources"]) == pytest.approx(answer["step_s"]["difference_s"])
     assert answer["words"].startswith("sync-sgd: predicted ")
-
-
-def test_an_answer_without_a_difference_is_valid_json() -> None:
-    assert comparison()["causes"] == []
+    assert comparison()["causes"] == [], "without a difference it is valid JSON, too"
 
 
 def printed(found: ErrorSources) -> str:
@@ -296,9 +295,3 @@ def test_tables_of_a_large_error() -> None:
     assert row.split()[-1] == "100"
     assert "rank 2" in text
     assert "first (9)" in text
-
-
-def test_a_small_error_has_no_table() -> None:
-    text = printed(found_of("sync-sgd", compute=slower(2, 1.01)))
-    assert "activity  " not in text
-    assert "No activity differs" in text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,20 +20,16 @@ MB = 1 << 20
 ROWS = [(1024, 30.5, 31.25), (MB, 38.07, 37.0), (16 * MB, 159.06, 157.07)]
 
 
-def nccl_refused(text: str, tmp_path: Path) -> str:
+def refused(text: str, tmp_path: Path, read: Callable[[Path], object] = nccl_tests.read) -> str:
     path = tmp_path / "log"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as error:
-        nccl_tests.read(path)
+        read(path)
     return str(error.value).replace(str(path), "log")
 
 
 def osu_refused(text: str, tmp_path: Path, ranks: int | None = 4) -> str:
-    path = tmp_path / "log"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError) as error:
-        osu.read(path, ranks=ranks)
-    return str(error.value).replace(str(path), "log")
+    return refused(text, tmp_path, partial(osu.read, ranks=ranks))
 
 
 # --- nccl-tests ------------------------------------------------------------------------------------------------------
@@ -86,13 +84,13 @@ def test_groups_that_run_at_the_same_time_are_counted_by_group() -> None:
 
 def test_a_run_of_one_rank_is_refused(tmp_path: Path) -> None:
     rows = ROWS[1:2]
-    assert "found a run of one rank" in nccl_refused(logs.nccl_log("broadcast", [1], rows), tmp_path)
+    assert "found a run of one rank" in refused(logs.nccl_log("broadcast", [1], rows), tmp_path)
 
 
 def test_two_experiments_in_a_file_are_refused(tmp_path: Path) -> None:
     text = logs.nccl_log("all_reduce", [4], ROWS, named=False)
     runs = [f"$ mpirun -np 4 -x NCCL_ALGO={name} all_reduce_perf -b 1K -e 16M\n{text}" for name in ("Ring", "Tree")]
-    assert "NCCL_ALGO=Ring, -x NCCL_ALGO=Tree" in nccl_refused("".join(runs), tmp_path)
+    assert "NCCL_ALGO=Ring, -x NCCL_ALGO=Tree" in refused("".join(runs), tmp_path)
     (one, again) = nccl_tests.curves("".join(runs[:1] * 2).splitlines(), "log")
     assert one.points == again.points
 
@@ -143,7 +141,7 @@ def test_two_programs_without_mpi_are_no_run_of_two_ranks(tmp_path: Path) -> Non
         2
         * "\n  1310720000     327680000   float     sum   3310.2  395.96    0.00  0e+00     5.10  256987    0.00  0e+00"
     )
-    said = nccl_refused(text + "\n", tmp_path)
+    said = refused(text + "\n", tmp_path)
     assert "found rank 0 a second time; expected a program built with MPI" in said
 
 
@@ -256,7 +254,7 @@ def test_old_versions_print_fewer_columns(algbw: str) -> None:
 def test_a_wrong_nccl_log_is_refused(old: str, new: str, expected: str, tmp_path: Path) -> None:
     text = logs.nccl_log("all_reduce", [8], [(size, us, us) for size, us, _ in ROWS])
     assert old in text
-    message = nccl_refused(text.replace(old, new), tmp_path)
+    message = refused(text.replace(old, new), tmp_path)
     assert expected in message
     assert all(line.startswith("log: ") for line in message.splitlines())
 
@@ -264,7 +262,7 @@ def test_a_wrong_nccl_log_is_refused(old: str, new: str, expected: str, tmp_path
 def test_all_mistakes_of_an_nccl_log_are_reported_together(tmp_path: Path) -> None:
     text = logs.nccl_log("all_reduce", [2], ROWS)
     rows = [line for line in text.splitlines() if line.lstrip()[:1].isdigit()]
-    message = nccl_refused(text.replace(rows[0], rows[0][:50]).replace(rows[2], "? " + rows[2]), tmp_path)
+    message = refused(text.replace(rows[0], rows[0][:50]).replace(rows[2], "? " + rows[2]), tmp_path)
     assert len(message.splitlines()) == 2
     assert "columns, expected 13" in message
     assert "expected a row of numbers or a comment" in message
@@ -274,14 +272,14 @@ def test_all_mistakes_of_an_nccl_log_are_reported_together(tmp_path: Path) -> No
     "text", ["", "hello\n", "# nThread 1 nGpus 2\n", "{}", "# OSU MPI Latency Test v7.4\n# Size Latency (us)\n0 1\n"]
 )
 def test_other_texts_are_no_nccl_logs(text: str, tmp_path: Path) -> None:
-    assert "expected the output of all_reduce_perf" in nccl_refused(text, tmp_path)
+    assert "expected the output of all_reduce_perf" in refused(text, tmp_path)
 
 
 def test_a_log_without_rows_is_refused(tmp_path: Path) -> None:
-    message = nccl_refused(logs.nccl_log("all_reduce", [2], [(0, 5.0, 5.0)]), tmp_path)
+    message = refused(logs.nccl_log("all_reduce", [2], [(0, 5.0, 5.0)]), tmp_path)
     assert message == "log: has only rows of size 0; expected sizes above 0"
     lines = [line for line in logs.nccl_log("all_reduce", [2], ROWS).splitlines() if not line.lstrip()[:1].isdigit()]
-    assert "has no rows of measurements" in nccl_refused("\n".join(lines), tmp_path)
+    assert "has no rows of measurements" in refused("\n".join(lines), tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"\x7fELF\x02\x01\x01\x00\x00", bytes(range(256)), b"\xff\xfe#\x00 \x00"])
