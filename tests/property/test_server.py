@@ -41,7 +41,7 @@ from paceline.checking.moves import Adversary, Chooser, Shuffled
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
-from tests.exact import ExactBowl, applied
+from tests.exact import ExactBowl, applied, exact_run
 from tests.support import Bowl, FixedTiming, Vector, job_of
 from tests.thorough import examples
 
@@ -76,13 +76,6 @@ ORDERS: st.SearchStrategy[Chooser] = st.one_of(
     st.builds(Shuffled, st.integers(0, 2**16)), st.builds(Adversary, st.integers(0, 3).map(Rank))
 )
 """any order, or an order that starves one worker"""
-
-
-def exact_run(method: Any, order: Chooser, workers: int, steps: int) -> AnyOrder:
-    """Runs `steps` updates in that order."""
-    run = AnyOrder(job_of(method, workers, steps=steps, learner=ExactBowl()))
-    run.run(order)
-    return run
 
 
 WORKERS, STEPS = st.integers(1, 4), st.integers(0, 6)
@@ -140,7 +133,7 @@ def test_messages_are_conserved_and_versions_rise_by_1(
     name: str, order: Chooser, team: tuple[int, int], steps: int
 ) -> None:
     """Number 19 and the declared guarantees, in random orders and with one worker starved."""
-    run = exact_run(SERVERS[name](*team), order, team[0], steps)
+    run = exact_run(SERVERS[name](*team), team[0], steps, order, ExactBowl())
     check_messages(run, steps)
     check_updates(run, steps)
 
@@ -151,7 +144,7 @@ def test_messages_are_conserved_and_versions_rise_by_1(
 @EVERY_SERVER
 def test_one_worker_has_no_lag(name: str) -> None:
     """Number 22: push, then pull. Where an update takes two gradients, both are of the weights that it changes."""
-    run = exact_run(SERVERS[name](1, 1), Shuffled(0), 1, 6)
+    run = exact_run(SERVERS[name](1, 1), 1, 6, Shuffled(0), ExactBowl())
     assert {row.staleness for row in run.trace.updates} == {0}
 
 
@@ -173,7 +166,7 @@ def test_lags_and_unfinished_rounds_are_all_other_updates(
     · updates.
     """
     workers, method = team[0], SERVERS[name](*team)
-    rows = exact_run(method, order, workers, steps).trace.updates
+    rows = exact_run(method, workers, steps, order, ExactBowl()).trace.updates
     last = pulled_last(rows, waits=not method.prompt)
     after = sum(steps - last.get(Rank(rank), 0) for rank in range(workers))
     own = 1 if method.prompt else method.needed(workers)
@@ -210,7 +203,7 @@ def test_the_servers_weights_are_the_start_less_what_was_applied(
     """
     more: Any = {} if damping == "none" else {"damping": damping, "damping_base": Fraction(2)}
     method = SERVERS[name](*crew, **more)
-    run = exact_run(method, order, crew[0], steps)
+    run = exact_run(method, crew[0], steps, order, ExactBowl())
     pushes = [e.op.value for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Push)]
     sent = {(push.origin.rank, push.origin.step): push.vector for push in pushes}
     x = run.job.learner.initial()
@@ -241,11 +234,9 @@ ANSWERS: list[Literal["after", "before"]] = ["after", "before"]
 RATE_OF_PUSHES = Fraction(1, 10)
 
 
-def poured(choose: Chooser, workers: int, steps: int, **given_: Any) -> AnyOrder:
-    method: Any = Downpour(learning_rate=RATE_OF_PUSHES, **given_)  # type: ignore[arg-type]
-    run = AnyOrder(job_of(method, workers, steps=steps, learner=ExactBowl()))
-    run.run(choose)
-    return run
+def poured(choose: Chooser, workers: int, steps: int, **options: Any) -> AnyOrder:
+    method: Any = Downpour(learning_rate=RATE_OF_PUSHES, **options)  # type: ignore[arg-type]
+    return exact_run(method, workers, steps, choose, ExactBowl())
 
 
 @given(order=ORDERS, workers=CREW, steps=PUSHES, n_push=PERIOD, n_fetch=PERIOD, answer=st.sampled_from(ANSWERS))
@@ -317,7 +308,7 @@ def test_messages_are_conserved(order: Chooser, workers: int, steps: int, n_push
 @given(order=ORDERS, workers=CREW, steps=st.integers(0, 5))
 def test_the_servers_weights_follow_from_what_was_applied(order: Chooser, workers: int, steps: int) -> None:
     """Number 20, exactly: b_i is looked up among the server's versions, by the version that the gradient names."""
-    run = exact_run(SERVERS["dc-asgd"](workers, 1), order, workers, steps)
+    run = exact_run(SERVERS["dc-asgd"](workers, 1), workers, steps, order, ExactBowl())
     pushes = [e.op.value for e in run.log if isinstance(e.op, Send) and isinstance(e.op.value, Push)]
     sent = {(push.origin.rank, push.origin.step): push.vector for push in pushes}
     versions = [run.job.learner.initial()]
