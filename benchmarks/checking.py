@@ -145,12 +145,12 @@ def bugs(options: argparse.Namespace) -> Answer:
 
 def bug_row(name: str, schedules: int, seed: int) -> dict[str, Any]:
     """Searches for one bug; the figures are missing if it was not found."""
-    found = search(PLANTED[name], schedules=schedules, seed=seed)
-    if found is None:
+    caught = search(PLANTED[name], schedules=schedules, seed=seed)
+    if caught is None:
         return {"name": name, "found": False, "guarantee": "not found"}
     figures = ("seconds", "schedules", "shrink_s", "ranks", "steps", "context_switches")
-    violation = {"guarantee": found.violation.guarantee, "interpreter": found.violation.case.interpreter}
-    return {"name": name, "found": True, **violation, **{figure: getattr(found, figure) for figure in figures}}
+    violation = {"guarantee": caught.violation.guarantee, "interpreter": caught.violation.case.interpreter}
+    return {"name": name, "found": True, **violation, **{figure: getattr(caught, figure) for figure in figures}}
 
 
 GROUPS = {"orders": orders, "bugs": bugs}

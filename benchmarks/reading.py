@@ -208,23 +208,23 @@ class Bench:
         """Times every cell once, with the calibrations in between; every second time in reverse order."""
         work: list[Cell | Kind | Strategy] = [*self.cells, *self.probe.kinds, *STRATEGIES]
         work = [work[place] for place in np.random.default_rng(SEED).permutation(len(work))]
-        for one in work if turn % 2 == 0 else work[::-1]:
-            if isinstance(one, Cell):
-                shares = self._shares(one, turn)
-                self.rates[one].append(records(shares) / self.readers.seconds(shares))
-            elif isinstance(one, str):
-                self.handling_s[one].append(self._handling_s(one, turn))
+        for piece in work if turn % 2 == 0 else work[::-1]:
+            if isinstance(piece, Cell):
+                shares = self._shares(piece, turn)
+                self.rates[piece].append(records(shares) / self.readers.seconds(shares))
+            elif isinstance(piece, str):
+                self.handling_s[piece].append(self._handling_s(piece, turn))
             else:
-                self.probe.time(one)
+                self.probe.time(piece)
 
     def simulated(self, cell: Cell) -> list[float]:
         """Returns the records per second predicted from the calibration of each repeat."""
-        found = []
+        rates = []
         for turn, handling_s in enumerate(self.handling_s[cell.strategy]):
             shares = self._shares(cell, turn)
             seconds = simulated_s(self.probe.storage(turn), self.file.record_bytes, shares, handling_s)
-            found.append(records(shares) / seconds)
-        return found
+            rates.append(records(shares) / seconds)
+        return rates
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Returns the rates and, for each number of readers, how much faster long runs are."""

@@ -278,9 +278,9 @@ def loading(options: argparse.Namespace) -> Answer:
         powers = {name: exponent(sizes, [row[name] for row in rows]) for name in stages} if len(sizes) > 1 else {}
         figures[algorithm] = {"rows": rows, "exponents": powers}
         cells = {"workers": "workers:,", **{f"{name} s": f"{name}:.2f" for name in stages}}
-        rest = {"MB": "added_bytes*1e-6:,.0f", "chosen": "chosen", "virtual s": "virtual_s:.6g"}
+        outcome = {"MB": "added_bytes*1e-6:,.0f", "chosen": "chosen", "virtual s": "virtual_s:.6g"}
         last = [{"workers": None, **powers}] if powers else []
-        shown.append(table(f"All-reduce: {algorithm}; last row: exponents", [*rows, *last], cells | rest))
+        shown.append(table(f"All-reduce: {algorithm}; last row: exponents", [*rows, *last], cells | outcome))
     return Answer(figures, shown)
 
 

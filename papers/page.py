@@ -60,22 +60,22 @@ def _introduction(name: str) -> str:
 
 
 def _summary(results: Mapping[str, Sequence[Stored]]) -> str:
-    counted = {paper: [result["verdict"] for result in some] for paper, some in results.items() if some}
+    counted = {paper: [result["verdict"] for result in own] for paper, own in results.items() if own}
     rows = [
         [PAPERS[paper], *(str(verdicts.count(verdict)) for verdict in ("holds", "misses", "undecidable"))]
         for paper, verdicts in counted.items()
     ]
-    quick = any(result["quick"] for some in results.values() for result in some)
+    quick = any(result["quick"] for own in results.values() for result in own)
     note = "\nSome figures are of `--quick` runs, which are short.\n" if quick else ""
     return "\n".join([*table(("paper", "holds", "misses", "undecidable"), rows), note])
 
 
 def _section(paper: str, results: Sequence[Stored], charts: Mapping[str, str]) -> str:
     lines = [f"## {PAPERS[paper]}", "", *filter(None, [_introduction(paper)])]
-    sources = [(source, list(some)) for source, some in groupby(results, lambda result: result["section"])]
-    for source, some in sources if paper == "digits" else [("", results)]:
+    sources = [(source, list(own)) for source, own in groupby(results, lambda result: result["section"])]
+    for source, own in sources if paper == "digits" else [("", results)]:
         lines += [f"### {source}", ""] * bool(source)
-        lines += [*table(CLAIM_HEADERS, _rows(some)), "", *_behind(some), ""]
+        lines += [*table(CLAIM_HEADERS, _rows(own)), "", *_behind(own), ""]
     for result in results:
         if result["name"] in charts:
             lines += [f"![{result['name']}]({charts[result['name']]})", ""]
@@ -100,8 +100,8 @@ def _rows(results: Sequence[Stored]) -> list[list[str]]:
     """Returns the rows of claims, with … for words that the claim above has."""
     rows, said = [], ""
     for result in results:
-        words, _, rest = result["claim"].partition(": ")
-        rows.append(claim_row(result, f"… {rest}" if rest and words == said else result["claim"]))
+        words, _, details = result["claim"].partition(": ")
+        rows.append(claim_row(result, f"… {details}" if details and words == said else result["claim"]))
         said = words
     return rows
 
@@ -128,7 +128,7 @@ def _behind(results: Sequence[Stored]) -> list[str]:
         text = " ".join(filter(None, [result["reason"], *result["details"]]))
         if text:
             names.setdefault((result["verdict"], text), []).append(result["name"])
-    return [f"- {_bold(some)} ({verdict}): {text}" for (verdict, text), some in names.items()]
+    return [f"- {_bold(claims)} ({verdict}): {text}" for (verdict, text), claims in names.items()]
 
 
 def _settings(results: Sequence[Stored]) -> list[str]:
@@ -139,8 +139,8 @@ def _settings(results: Sequence[Stored]) -> list[str]:
         setting = *(result[key] for key in SETTING_KEYS[:-1]), command
         names.setdefault(setting, []).append(result["name"])
     rows = [
-        [_listed(some), *setting[:-2], f"`{setting[-2]}`" if setting[-2] else "", f"`{setting[-1]}`"]
-        for setting, some in names.items()
+        [_listed(claims), *setting[:-2], f"`{setting[-2]}`" if setting[-2] else "", f"`{setting[-1]}`"]
+        for setting, claims in names.items()
     ]
     return table(("claims", *SETTING_KEYS), rows)
 

@@ -204,8 +204,8 @@ def _figure(claim: Claim, effort: Effort) -> Predicted | str:
 
 def _result(claim: Claim, predicted: Predicted, quick: bool) -> Result:
     inputs = tuple(input_named(claim.paper, name) for name in claim.inputs)
-    found = all(given.found for given in inputs)
-    verdict = verdict_of(claim.published, predicted, claim.holds_if, inputs_found=found)
+    all_found = all(given.found for given in inputs)
+    verdict = verdict_of(claim.published, predicted, claim.holds_if, inputs_found=all_found)
     return Result(claim=claim, inputs=inputs, predicted=predicted, verdict=verdict, quick=quick)
 
 

@@ -98,10 +98,10 @@ def trained(
     with torch_threads(1):
         shots = perform(run, part.evaluate.schedule(learner.num_samples)).snapshots
     counted = learner.stand_for / learner.batch if isinstance(learner, StandIn) else 1.0
-    found = {accuracy: reached(shots, accuracy) for accuracy in accuracies}
+    needed = {accuracy: reached(shots, accuracy) for accuracy in accuracies}
     scores = [shot.score.accuracy for shot in shots if shot.score is not None and shot.score.accuracy is not None]
     return Trained(
-        samples={accuracy: math.inf if got is None else got[0] * counted for accuracy, got in found.items()},
+        samples={accuracy: math.inf if target is None else target[0] * counted for accuracy, target in needed.items()},
         accuracy=100.0 * float(sum(scores[-3:]) / len(scores[-3:])) if scores else 10.0,
     )
 

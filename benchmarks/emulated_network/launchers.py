@@ -102,8 +102,8 @@ def start(launcher: str, made: Hosts, processes: int, program: Sequence[str]) ->
     """
     if (lacks := missing(launcher)) is not None:
         raise InputError(lacks)
-    with named(made), LAUNCHERS[launcher](made, processes, program) as found:
-        yield found
+    with named(made), LAUNCHERS[launcher](made, processes, program) as begun:
+        yield begun
 
 
 def launched(launcher: str, made: Hosts, processes: int, arguments: Sequence[str]) -> None:
@@ -113,11 +113,11 @@ def launched(launcher: str, made: Hosts, processes: int, arguments: Sequence[str
         InputError: The launcher is not installed.
         RunFailed: The command failed. The message is its output.
     """
-    with start(launcher, made, processes, [*COMMAND, *arguments]) as found:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **found.variables}
+    with start(launcher, made, processes, [*COMMAND, *arguments]) as begun:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **begun.variables}
         agents = [
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for command in found.commands
+            for command in begun.commands
         ]
         try:
             said = [agent.communicate(timeout=WITHIN_S)[0] for agent in agents]

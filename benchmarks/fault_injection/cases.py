@@ -146,7 +146,7 @@ def run(case: Case, folder: Path, result: Path, started: int) -> NoReturn:
 
         try:
             runs = train(
-                load(scenario_of(METHODS[case.method])), progress=say_started, keep=lambda one: store.save(one, folder)
+                load(scenario_of(METHODS[case.method])), progress=say_started, keep=lambda run: store.save(run, folder)
             )
         except RunsFailed as failure:
             runs, answer["error"] = failure.runs, str(failure)
@@ -306,7 +306,7 @@ def survivors_reach_the_end(what: Happened) -> Iterator[str]:
 def failed_ranks(what: Happened) -> list[int]:
     """Returns the ranks that the run lost and continued without, by its record."""
     (folder,) = what.folder.glob("faults-*")
-    return [one["rank"] for one in store.read_run(folder).summary.get("failed_ranks", [])]
+    return [failed["rank"] for failed in store.read_run(folder).summary.get("failed_ranks", [])]
 
 
 CHECKS: tuple[Callable[[Happened], Iterator[str]], ...] = (

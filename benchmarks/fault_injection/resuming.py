@@ -113,11 +113,13 @@ def meant(method: Method) -> Trace:
     return run_job(launch_of(job_of(method)))
 
 
-def same(found: Trace, expected: Trace) -> bool:
+def same(resumed: Trace, expected: Trace) -> bool:
     """Tells whether two runs are equal bit for bit, except for times."""
-    rows = [Counter((u.rank, u.step, u.version_applied, u.staleness) for u in one.updates) for one in (found, expected)]
-    vectors = [(found.weights, expected.weights)]
-    vectors += [(found.states[rank].weights.vector, state.weights.vector) for rank, state in expected.states.items()]
+    rows = [
+        Counter((u.rank, u.step, u.version_applied, u.staleness) for u in run.updates) for run in (resumed, expected)
+    ]
+    vectors = [(resumed.weights, expected.weights)]
+    vectors += [(resumed.states[rank].weights.vector, state.weights.vector) for rank, state in expected.states.items()]
     return rows[0] == rows[1] and all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in vectors)
 
 

@@ -36,12 +36,12 @@ def tables(rows: Sequence[Row]) -> Iterator[Table]:
             "without messages": "mean_no_message_cost:.1%",
         }
         heads |= {"without spread": "mean_no_spread:.1%", "α–β model": "mean_alpha_beta:.1%"}
-        lines = [{**line, **_sizes(some, figure, models)} for line, some in families(rows)]
+        lines = [{**line, **_sizes(own, figure, models)} for line, own in families(rows)]
         yield table(f"Error of the {what}; of simpler models the mean", lines, names | heads)
     figures = {"staleness_tv": ".3f", "share_points": ".1f", "communication_points": ".1f"}
     lines = [
-        {**line, **{f"{key}_{of}": value for of in figures for key, value in sizes([row[of] for row in some]).items()}}
-        for line, some in families(rows)
+        {**line, **{f"{key}_{of}": value for of in figures for key, value in sizes([row[of] for row in own]).items()}}
+        for line, own in families(rows)
     ]
     heads = {f"{of}, {key}": f"{key}_{of}:{form}" for of, form in figures.items() for key in ("mean", "worst")}
     yield table("Staleness (total variation), and fractions of time in points", lines, names | heads)
@@ -59,9 +59,9 @@ def families(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
     """Yields the names of a line and its rows: of each group all rows, and then those of each method."""
     by_group = grouped(rows, "group")
     for group in GROUPS:
-        if some := by_group.get(group):
-            yield {"group": group, "method": ALL, "n": len(some)}, some
-            for method, same in grouped(some, "method").items():
+        if own := by_group.get(group):
+            yield {"group": group, "method": ALL, "n": len(own)}, own
+            for method, same in grouped(own, "method").items():
                 yield {"group": "", "method": method, "n": len(same)}, same
 
 
@@ -101,9 +101,9 @@ def _sizes(rows: Sequence[Row], figure: str, models: Sequence[str]) -> dict[str,
 
 def ranked(rows: Sequence[Row], fewest: int) -> Iterator[tuple[str, list[Row]]]:
     """Yields the settings with enough methods, and their rows."""
-    for setting, some in grouped(rows, "setting").items():
-        if len(some) >= fewest:
-            yield setting, some
+    for setting, own in grouped(rows, "setting").items():
+        if len(own) >= fewest:
+            yield setting, own
 
 
 def orders(rows: Sequence[Row], fewest: int = FEWEST_RANKED) -> list[dict[str, Any]]:
@@ -113,14 +113,19 @@ def orders(rows: Sequence[Row], fewest: int = FEWEST_RANKED) -> list[dict[str, A
     """
     lines = []
     for setting, all_of_it in ranked(rows, fewest):
-        some = [row for row in all_of_it if (row["time_predicted_s"], row["time_measured_s"]) != (None, None)]
-        if len(some) < fewest:
+        reaching = [row for row in all_of_it if (row["time_predicted_s"], row["time_measured_s"]) != (None, None)]
+        if len(reaching) < fewest:
             continue
-        measured = [row["time_measured_s"] for row in some]
+        measured = [row["time_measured_s"] for row in reaching]
         unreached = [row["method"] for row in all_of_it if None in (row["time_predicted_s"], row["time_measured_s"])]
-        line = {"setting": setting, "group": some[0]["group"], "methods": len(some), "unreached": ", ".join(unreached)}
-        simpler = {f"tau_{name}": kendall([_time(row, name) for row in some], measured) for name in SIMPLER}
-        lines.append({**line, "tau": kendall([row["time_predicted_s"] for row in some], measured), **simpler})
+        line = {
+            "setting": setting,
+            "group": reaching[0]["group"],
+            "methods": len(reaching),
+            "unreached": ", ".join(unreached),
+        }
+        simpler = {f"tau_{name}": kendall([_time(row, name) for row in reaching], measured) for name in SIMPLER}
+        lines.append({**line, "tau": kendall([row["time_predicted_s"] for row in reaching], measured), **simpler})
     return lines
 
 
@@ -150,8 +155,8 @@ def wrong_pairs(rows: Sequence[Row], fewest: int = FEWEST_RANKED) -> list[dict[s
     target); `predicted` the predicted one, below 0. `apart` says whether the measured seeds distinguish the two.
     """
     pairs = []
-    for setting, some in ranked(rows, fewest):
-        for sooner, later in permutations(some, 2):
+    for setting, own in ranked(rows, fewest):
+        for sooner, later in permutations(own, 2):
             measured, predicted = (_seconds(later, side) - _seconds(sooner, side) for side in ("measured", "predicted"))
             if measured > 0 > predicted:
                 times = (parsed_times(row["times_measured"]) for row in (sooner, later))

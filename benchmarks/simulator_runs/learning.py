@@ -117,7 +117,7 @@ def _learning_row(model: Model, algorithm: str, workers: int, rounds: int) -> di
         "overhead_us": lambda: _simulated_us(algorithm, workers, nothing(), model.gradients),
         "bare_us": lambda: _bare_us(model, workers),
     }
-    times = {name: median(found) for name, found in in_turn(ways, rounds).items()}
+    times = {name: median(of_way) for name, of_way in in_turn(ways, rounds).items()}
     learning_us = times["whole_us"] - times["overhead_us"]
     ratios = {"ratio": times["whole_us"] / times["bare_us"], "learning_ratio": learning_us / times["bare_us"]}
     return {"model": model.name, "algorithm": algorithm, "workers": workers, **times, **ratios}
@@ -189,12 +189,13 @@ def together(short: bool, rounds: int) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     rows = []
     for name in list(TIMED)[: 2 if short else None]:
-        one = _learner(name, 1)
+        learner = _learner(name, 1)
         for batch in (32,) if short else (1, 8, 32, 128):
-            if 64 * batch * one.forward_flops < MOST_WORK:
-                found = (_together_ratio(name, batch, count, block, rounds) for count, block in ((16, 16), (64, 32)))
-                sixteen, blocks = found
-                sizes = {"model": name, "parameters": one.layout.size, "batch": batch}
+            if 64 * batch * learner.forward_flops < MOST_WORK:
+                sixteen, blocks = (
+                    _together_ratio(name, batch, count, block, rounds) for count, block in ((16, 16), (64, 32))
+                )
+                sizes = {"model": name, "parameters": learner.layout.size, "batch": batch}
                 rows.append({**sizes, "sixteen": sixteen, "blocks": blocks})
     return rows
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import RawValue
 from statistics import median
@@ -89,11 +89,7 @@ def timed() -> Iterator[Any]:
 
         return body
 
-    patches = [patch.object(owner, name, counted(getattr(owner, name))) for owner, name in RECORD_AND_GENERATOR]
-    for one in patches:
-        one.start()
-    try:
+    with ExitStack() as patches:
+        for owner, name in RECORD_AND_GENERATOR:
+            patches.enter_context(patch.object(owner, name, counted(getattr(owner, name))))
         yield spent
-    finally:
-        for one in patches:
-            one.stop()
