@@ -92,7 +92,7 @@ def prediction_interval(summary: Mapping[str, Any], factors: StepFactors) -> Pre
 
 
 def _intervals(share: float, similar: Iterable[str], of: Callable[[Name], Bounds | None]) -> PredictionInterval:
-    intervals = {"share": share, "similar": list(similar), **{name: of(name) for name in FIGURES}}
+    intervals: dict[str, Any] = {"share": share, "similar": list(similar), **{str(name): of(name) for name in FIGURES}}
     return cast(PredictionInterval, intervals)
 
 

@@ -24,8 +24,9 @@ from paceline.algorithms.core.operations import OPERATIONS
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.cli.app import app
 from paceline.cli.options import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
+from paceline.records.staleness import Staleness
 from paceline.records.store import describe
-from paceline.records.summary import Staleness, Summary
+from paceline.records.summary import Summary
 from paceline.records.tables import assemble
 from paceline.records.targets import DIVERGED, SMOOTHING, reading
 from paceline.records.trace import Schedule
