@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -69,10 +70,17 @@ def check_ends_soon(trace: Trace, seconds: float) -> None:
     assert max(map(len, late.values())) <= SOON, late
 
 
+@cache
+def ended_by_seconds(name: str) -> tuple[Job, Trace]:
+    """Returns a method's run that its seconds have ended; one for all tests."""
+    job = endless(METHODS_BUILT[name], **BY_SECONDS)
+    return job, run_for_real(job)
+
+
 @pytest.mark.parametrize("name", sampled(METHODS_BUILT, BY_TIME))
 def test_seconds_end_everybody_at_the_same_step(name: str) -> None:
-    job = endless(METHODS_BUILT[name], **BY_SECONDS)
-    trace = run_for_real(job)
+    job, trace = ended_by_seconds(name)
+    assert trace.stop_reason == "seconds"
     check_ends(job, trace)
     check_whole(job, trace)
     assert trace.wall_s >= BY_SECONDS["seconds"]
@@ -92,8 +100,7 @@ def test_an_accuracy_ends_everybody_at_the_same_step(name: str) -> None:
 
 def test_a_server_says_goodbye_to_every_worker() -> None:
     """The last message to each worker is from the server; no worker is left waiting for it."""
-    job = endless(METHODS["async-sgd"](), **BY_SECONDS)
-    trace = run_for_real(job)
+    job, trace = ended_by_seconds("async-sgd")
     replies = Counter(receiver for receiver, _ in trace.heard if receiver != job.weights_owner)
     pushes = Counter(source for receiver, source in trace.heard if receiver == job.weights_owner)
     applied = Counter(update.rank for update in trace.updates)
@@ -128,7 +135,6 @@ def test_a_loss_and_a_divergence_end_a_run_by_the_rules_of_a_simulated_one() -> 
 
 def test_a_run_says_that_its_budget_was_spent() -> None:
     assert run_for_real(job_of(METHODS["async-sgd"](), steps=12, divergence=True)).stop_reason == "samples"
-    assert run_for_real(endless(METHODS["async-sgd"](), **BY_SECONDS)).stop_reason == "seconds"
 
 
 def test_an_accuracy_that_is_never_reached_does_not_end_the_run() -> None:
