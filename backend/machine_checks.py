@@ -45,6 +45,27 @@ class MachineCheck:
     required: bool = False
 
 
+def _check(
+    name: str,
+    enough: bool,
+    found: str,
+    needed_for: str,
+    *,
+    remedy: str,
+    otherwise: Status = "missing",
+    required: bool = False,
+) -> MachineCheck:
+    """Returns the check of something that is usable, or else has another status and a remedy."""
+    return MachineCheck(
+        name=name,
+        status="ok" if enough else otherwise,
+        found=found,
+        needed_for=needed_for,
+        remedy="" if enough else remedy,
+        required=required,
+    )
+
+
 LEAST_SHARED_BYTES = 256 * 2**20
 """INFERENCE: four times Docker's default of 64 MiB, which is known to be too small for processes that share tensors"""
 LEAST_MEMORY_BYTES = 4 * 2**30
@@ -55,26 +76,19 @@ def cores() -> MachineCheck:
     """Checks the processor cores that this process may use."""
     facts = machine_facts()
     number = facts["cores"] or 1
-    return MachineCheck(
-        name="processor cores",
-        status="ok" if number > 1 else "limited",
-        found=f"{number} of {facts['processor']}",
-        needed_for="real runs: ranks that share a core may not hold the pace of train.pace",
-        remedy="" if number > 1 else "use a machine with more cores, or a larger train.time_dilation",
-    )
+    needed_for = "real runs: ranks that share a core may not hold the pace of train.pace"
+    remedy = "use a machine with more cores, or a larger train.time_dilation"
+    found = f"{number} of {facts['processor']}"
+    return _check("processor cores", number > 1, found, needed_for, remedy=remedy, otherwise="limited")
 
 
 def memory() -> MachineCheck:
     """Checks the main memory."""
     total = machine_facts()["memory_bytes"]
     enough = total >= LEAST_MEMORY_BYTES
-    return MachineCheck(
-        name="memory",
-        status="ok" if enough else "limited",
-        found=in_words(total),
-        needed_for="real runs with many ranks, and simulations of thousands of workers that learn",
-        remedy="" if enough else "use a machine with more memory, fewer workers, or a smaller workload.model",
-    )
+    needed_for = "real runs with many ranks, and simulations of thousands of workers that learn"
+    remedy = "use a machine with more memory, fewer workers, or a smaller workload.model"
+    return _check("memory", enough, in_words(total), needed_for, remedy=remedy, otherwise="limited")
 
 
 def shared_memory() -> MachineCheck:
@@ -82,14 +96,10 @@ def shared_memory() -> MachineCheck:
     free = shutil.disk_usage(SHARED).free
     in_memory = str(SHARED) == "/dev/shm"
     enough = in_memory and free >= LEAST_SHARED_BYTES
-    return MachineCheck(
-        name="shared memory",
-        status="ok" if enough else "limited",
-        found=f"{in_words(free)} free in {SHARED}" + ("" if in_memory else ", since there is no /dev/shm"),
-        needed_for="train and compare: ranks of one host exchange messages through it",
-        remedy="" if enough else ADVICE if in_memory else "mount a tmpfs at /dev/shm; files on a disk are slow",
-        required=True,
-    )
+    found = f"{in_words(free)} free in {SHARED}" + ("" if in_memory else ", since there is no /dev/shm")
+    needed_for = "train and compare: ranks of one host exchange messages through it"
+    remedy = ADVICE if in_memory else "mount a tmpfs at /dev/shm; files on a disk are slow"
+    return _check("shared memory", enough, found, needed_for, remedy=remedy, otherwise="limited", required=True)
 
 
 def gpus() -> MachineCheck:
@@ -98,9 +108,7 @@ def gpus() -> MachineCheck:
     try:
         import torch
     except ImportError:
-        return MachineCheck(
-            name="GPUs", status="missing", found="unknown without torch", needed_for=needed_for, remedy="install torch"
-        )
+        return _check("GPUs", False, "unknown without torch", needed_for, remedy="install torch")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count:
         names = [_gpu(torch.cuda.get_device_properties(number)) for number in range(count)]
@@ -114,7 +122,7 @@ def gpus() -> MachineCheck:
         remedy = (
             "use a machine with an NVIDIA GPU and its driver; in a container, pass the GPUs (docker run --gpus all)"
         )
-    return MachineCheck(name="GPUs", status="missing", found=found, needed_for=needed_for, remedy=remedy)
+    return _check("GPUs", False, found, needed_for, remedy=remedy)
 
 
 def in_words(nbytes: int) -> str:
@@ -151,14 +159,8 @@ def torch() -> MachineCheck:
     try:
         import torch as module
     except (ImportError, OSError) as error:  # OSError: a shared library of it is missing
-        return MachineCheck(
-            name="torch",
-            status="missing",
-            found=f"cannot be imported: {error}",
-            needed_for=needed_for,
-            remedy="pip install torch, see https://pytorch.org/get-started/locally",
-            required=True,
-        )
+        remedy = "pip install torch, see https://pytorch.org/get-started/locally"
+        return _check("torch", False, f"cannot be imported: {error}", needed_for, remedy=remedy, required=True)
     built = "without CUDA" if module.version.cuda is None else f"with CUDA {module.version.cuda}"
     found = f"{module.__version__}, a build {built}"
     return MachineCheck(name="torch", status="ok", found=found, needed_for=needed_for, required=True)
@@ -184,14 +186,7 @@ def _of_torch(name: str, needed_for: str, remedy: str, *, required: bool = False
         found = "in this build of torch" if there else "this build of torch is without it"
     except (ImportError, OSError):
         there, found = False, "unknown without torch"
-    return MachineCheck(
-        name=name,
-        status="ok" if there else "missing",
-        found=found,
-        needed_for=needed_for,
-        remedy="" if there else remedy,
-        required=required,
-    )
+    return _check(name, there, found, needed_for, remedy=remedy, required=required)
 
 
 def packages() -> list[MachineCheck]:
@@ -199,15 +194,8 @@ def packages() -> list[MachineCheck]:
     results = []
     for package, (extra, needed_for) in EXTRAS.items():
         there = find_spec(package) is not None
-        results.append(
-            MachineCheck(
-                name=package,
-                status="ok" if there else "missing",
-                found=metadata.version(package) if there else "not installed",
-                needed_for=needed_for,
-                remedy="" if there else f"pip install 'paceline[{extra}]'",
-            )
-        )
+        found = metadata.version(package) if there else "not installed"
+        results.append(_check(package, there, found, needed_for, remedy=f"pip install 'paceline[{extra}]'"))
     return results
 
 
@@ -228,17 +216,8 @@ def network() -> list[MachineCheck]:
             ]
     except (NoHosts, OSError) as error:
         remedy = "run as root with iproute2 (apt install iproute2); in a container, with --privileged"
-        missing = MachineCheck(
-            name="network namespaces", status="missing", found=str(error), needed_for=EMULATED, remedy=remedy
-        )
-        unknown = MachineCheck(
-            name="traffic control (tc)",
-            status="missing",
-            found="cannot be tried without network namespaces",
-            needed_for=EMULATED,
-            remedy=remedy,
-        )
-        return [missing, unknown]
+        missing = _check("network namespaces", False, str(error), EMULATED, remedy=remedy)
+        return [missing, _control("missing", "cannot be tried without network namespaces", remedy)]
 
 
 def _traffic_control(name: str) -> MachineCheck:
@@ -296,12 +275,9 @@ def _program(name: str, programs: Sequence[str], *, needed_for: str, remedy: str
         if (path := shutil.which(program)) is None:
             continue
         runs, said = version_of(path)
-        if not runs:
-            found = f"{path}, which does not run: {said}"
-            return MachineCheck(name=name, status="missing", found=found, needed_for=needed_for, remedy=remedy)
-        return MachineCheck(name=name, status="ok", found=f"{said} ({path})", needed_for=needed_for)
-    found = f"no program {' or '.join(programs)}"
-    return MachineCheck(name=name, status="missing", found=found, needed_for=needed_for, remedy=remedy)
+        found = f"{said} ({path})" if runs else f"{path}, which does not run: {said}"
+        return _check(name, runs, found, needed_for, remedy=remedy)
+    return _check(name, False, f"no program {' or '.join(programs)}", needed_for, remedy=remedy)
 
 
 def version_of(path: str) -> tuple[bool, str]:
