@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from paceline.backend.emulation.emulated_network import emulated, refuse_emulati
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.multihost.external_launch import run_external
 from paceline.backend.multihost.rank_mapping import map_ranks, refuse
-from paceline.backend.multihost.world import STORE_S, World, other_load
+from paceline.backend.multihost.world import World, other_load
 from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last, steps_in
 from paceline.backend.status.progress_counters import ProgressWindow, Totals
 from paceline.backend.status.rank_logs import Echo, kept_as
@@ -134,28 +133,6 @@ class Going:
     stored: str | None = None
 
 
-@contextmanager
-def unfinished(plan: Plan, out: Path, start: Checkpoint | None = None) -> Iterator[Going]:
-    """Yields how a plan's checkpoints are made, in a folder of their own until the run is stored.
-
-    Complete checkpoints remain, whatever ends the run. If they have not been moved to a stored run, the error says
-    where they are.
-    """
-    if plan.real.checkpoint is None:
-        yield Going(start=start)
-        return
-    folder = _make(out, f"{slug(plan.scenario_name)}-{slug(plan.name)}-{plan.seed}-unfinished")
-    try:
-        yield Going(saving_of(plan, folder), start)
-    except BaseException as error:
-        if steps_in(folder / CHECKPOINTS):
-            error.add_note(going_on(folder))
-        raise
-    finally:
-        if not steps_in(folder / CHECKPOINTS):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 def _make(out: Path, stem: str) -> Path:
     """Creates a folder with this name and the next free number."""
     while True:
@@ -210,7 +187,7 @@ def train(
         if world is not None and placed != (placed := map_ranks(world.hosts, plan.job.team).lines):
             for line in (f"{plan.name}:", *placed):
                 note(line)
-        with unfinished(plan, out, start) if world is None else going(plan, number, out, world, start) as way:
+        with going(plan, number, out, world, start) as way:
             if way.stored is not None:
                 note(f"{plan.name}: made before the restart: {way.stored}")
                 continue
@@ -386,61 +363,67 @@ def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch, *, goes_on: bool
     return run
 
 
-# * All processes write to one folder. The first process of the first start chooses its name, and the launcher's store
-#   holds the name for restarted processes. The folder is where runs are stored, which all hosts have to share.
+# * All processes that a launcher has started write to one folder. The first process of the first start chooses its
+#   name, and the launcher's store holds the name for restarted processes. The folder is where runs are stored, which
+#   all hosts have to share.
 # * Restarted processes resume a run from its latest complete checkpoint, and skip the runs that have been stored.
 # * A run that fails may be resumed after a restart, so its checkpoints are not moved.
 
 
 @contextmanager
-def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | None) -> Iterator[Going]:
+def going(plan: Plan, number: int, out: Path, world: World | None, start: Checkpoint | None) -> Iterator[Going]:
     """Yields how run `number` of this start proceeds: from `start`, unless there is a later checkpoint.
+
+    Its checkpoints are in a folder of their own until the run is stored. Complete ones remain, whatever ends the run.
+    If they have not been moved to a stored run, the error says where they are.
 
     Args:
         plan: the plan of the run.
         number: the index of the run in this start.
         out: the folder of stored runs.
-        world: the processes.
+        world: the processes, if a launcher has started them.
         start: a checkpoint that the user has named; None: none.
     """
     if plan.real.checkpoint is None:
         yield Going(start=_checked(start, number, world))
         return
     stem = f"{slug(plan.scenario_name)}-{slug(plan.name)}-{plan.seed}-unfinished"
-    folder = Path(world.agreed(f"folder{number}", lambda: str(place(out, stem).absolute())))
-    if stored := world.noted(f"stored{number}"):
-        yield Going(stored=stored)
-        return
+    if world is None:
+        folder = _make(out, stem)
+    else:
+        folder = Path(world.agreed(f"folder{number}", lambda: str(place(out, stem).absolute())))
+        if stored := world.noted(f"stored{number}"):
+            yield Going(stored=stored)
+            return
+        start = resume_point(plan, folder) or start
     try:
-        yield Going(saving_of(plan, folder), _checked(resume_point(plan, folder) or start, number, world))
+        yield Going(saving_of(plan, folder), _checked(start, number, world))
     except BaseException as error:
         if steps_in(folder / CHECKPOINTS):
             error.add_note(going_on(folder))
         raise
     finally:
-        if world.leads and not steps_in(folder / CHECKPOINTS):
+        if (world is None or world.leads) and not steps_in(folder / CHECKPOINTS):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _checked(point: Checkpoint | None, number: int, world: World) -> Checkpoint | None:
+def _checked(point: Checkpoint | None, number: int, world: World | None) -> Checkpoint | None:
     """Returns the checkpoint after the first process has read all of it; the others wait for its result.
 
     Raises:
         InputError: ranks cannot resume from it; in all processes.
     """
-    if point is None:
-        return None
-    key, wrong = f"checkpoint{number}", ""
-    if world.joined.process == 0:
+    if point is None or world is None:  # here, `train` has read it before the first run
+        return point
+
+    def mistake() -> str:
         try:
             point.check()
         except InputError as error:
-            wrong = str(error)
-        world.store.set(key, wrong)
-    else:
-        world.store.wait([key], timedelta(seconds=STORE_S))
-        wrong = world.store.get(key).decode()
-    if wrong:
+            return str(error)
+        return ""
+
+    if wrong := world.decide(f"checkpoint{number}", mistake):
         raise InputError(wrong) if world.leads else RefusedElsewhere(wrong)
     return point
 

@@ -10,10 +10,8 @@ Rules of this file:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from itertools import count
 from typing import Any, TypeVar
 
@@ -24,12 +22,14 @@ from paceline.backend.emulation.emulated_network import emulated
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.multihost.external_launch import run_external
 from paceline.backend.multihost.rank_mapping import RankMapping, map_ranks
-from paceline.backend.multihost.world import STORE_S, World
+from paceline.backend.multihost.world import World
 from paceline.backend.transports.launchers import RefusedElsewhere
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.plan import Plan
 
 T = TypeVar("T", bool, int, float)
+Progress = Callable[[str, float], None]
+"""called with what is being measured and the completed share, 0 … 1"""
 
 
 @dataclass(eq=False)
@@ -68,12 +68,7 @@ class Runner:
         """Returns a value that the leading process computes, in every process."""
         if self.world is None:
             return value()
-        store, key = self.world.store, f"decided/{self.name}/{next(self._numbers)}"
-        if self.world.leads:
-            store.set(key, json.dumps(value()))
-        store.wait([key], timedelta(seconds=STORE_S))
-        decided: T = json.loads(store.get(key))
-        return decided
+        return self.world.decide(f"decided/{self.name}/{next(self._numbers)}", value)
 
     def hosts_of(self, job: Job) -> Mapping[Rank, int]:
         """Returns the host of every rank if they are on several hosts; otherwise nothing."""

@@ -24,7 +24,7 @@ from functools import cached_property
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -43,6 +43,7 @@ from paceline.backend.transports.collectives import LOOPBACK, address_towards, i
 from paceline.backend.transports.launchers import LaunchedProcess
 from paceline.records.machine import OtherLoad, machine_facts
 
+T = TypeVar("T", bool, int, float, str)
 MEET_S = 300.0
 """how long processes wait for each other to start: some may import torch from a slow disk"""
 STORE_S = 3600.0
@@ -133,6 +134,14 @@ class World:
         ranks = [mapping.on(host) for host in range(len(self.hosts))]
         return devices(launch.device, ranks, self.gpus, learner=launch.job.learner, share=launch.share_gpus)
 
+    def decide(self, key: str, value: Callable[[], T]) -> T:
+        """Returns a value that the leading process computes, in every process; JSON has to hold it."""
+        if self.leads:
+            self.store.set(key, json.dumps(value()))
+        self.store.wait([key], timedelta(seconds=STORE_S))
+        decided: T = json.loads(self.store.get(key))
+        return decided
+
     def agreed(self, key: str, value: Callable[[], str]) -> str:
         """Returns a value that process 0 of the first start decides for all processes, also of later starts."""
         store = self._lasting
@@ -189,7 +198,8 @@ def _meet(joined: LaunchedProcess, folder: Path | None, alive: list[IO[bytes]]) 
     store = _prefixed(joined, raw)
     store.set(f"process{joined.process}", json.dumps(entry(joined, folder)))
     _barrier(store, "come", joined)
-    entries = [json.loads(one) for one in store.multi_get([f"process{one}" for one in range(joined.processes)])]
+    keys = [f"process{process}" for process in range(joined.processes)]
+    entries = [json.loads(text) for text in store.multi_get(keys)]
     hosts = hosts_of(entries)
     here = next(index for index, host in enumerate(hosts) if joined.process in host.processes)
     folder = Path(entries[hosts[here].processes[0]]["folder"])
@@ -410,7 +420,7 @@ def loads(said: Sequence[Mapping[str, Any]], machines: Sequence[str]) -> list[di
     >>> said = [{"cores": 2, "share": 0.5, "own": 0.25}, {"cores": 2, "share": 0.25, "own": 0.5}]
     >>> loads(said, ["a", "a"])
     [{'cores': 2, 'other_load': 0.0}, {'cores': 2, 'other_load': 0.0}]
-    >>> [one["other_load"] for one in loads(said, ["a", "b"])]
+    >>> [host["other_load"] for host in loads(said, ["a", "b"])]
     [0.5, 0.25]
     """
     host_loads = []
