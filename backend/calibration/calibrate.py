@@ -14,8 +14,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
 
@@ -43,7 +44,7 @@ from paceline.backend.calibration.gradient_costs import (
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
 from paceline.backend.calibration.imported_costs import NOTHING, Imported, with_imports
 from paceline.backend.calibration.message_costs import message_tasks
-from paceline.backend.calibration.probe_runner import Runner
+from paceline.backend.calibration.probe_runner import Progress, Runner
 from paceline.backend.calibration.recorded_costs import UPDATE, Costs, pooled
 from paceline.backend.calibration.step_time_laws import Correlations, correlations, fitted, words
 from paceline.backend.multihost.world import HostLoads, World
@@ -68,14 +69,6 @@ from paceline.scenarios.machine_file import (
 from paceline.scenarios.resolution.machine_costs import emulated_part
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.machine_profile import Asked, EmulationCosts, JoinedHosts, MeasuredCosts
-
-
-@dataclass(slots=True)
-class _Curve:
-    """A curve of several calibrations."""
-
-    first: CurvePart
-    points: dict[int, list[BytesPart]] = field(default_factory=dict)
 
 
 def joined(machines: Sequence[MachinePart]) -> MachinePart:
@@ -113,26 +106,21 @@ def joined(machines: Sequence[MachinePart]) -> MachinePart:
 
 
 def _joined_curves(curves: Sequence[CurvePart]) -> tuple[CurvePart, ...]:
-    by_key: dict[tuple[str, int, bool, int], _Curve] = {}
+    alike: dict[tuple[str, int, bool, int], list[CurvePart]] = defaultdict(list)
     for curve in curves:
-        key = curve.operation, curve.ranks, curve.shared_memory, curve.hosts
-        merged = by_key.setdefault(key, _Curve(curve))
-        for point in curve.points:
-            merged.points.setdefault(point.bytes, []).append(point)
+        alike[curve.operation, curve.ranks, curve.shared_memory, curve.hosts].append(curve)
+    return tuple(same[0].model_copy(update={"points": _mean_points(same)}) for same in alike.values())
+
+
+def _mean_points(curves: Sequence[CurvePart]) -> tuple[BytesPart, ...]:
+    times: dict[int, list[float]] = defaultdict(list)
+    for point in itertools.chain.from_iterable(curve.points for curve in curves):
+        times[point.bytes].append(point.time)
     return tuple(
-        merged.first.model_copy(
-            update={
-                "points": tuple(
-                    BytesPart.model_construct(bytes=nbytes, time=sum(point.time for point in same) / len(same))
-                    for nbytes, same in sorted(merged.points.items())
-                )
-            }
-        )
-        for merged in by_key.values()
+        BytesPart.model_construct(bytes=nbytes, time=sum(same) / len(same)) for nbytes, same in sorted(times.items())
     )
 
 
-Progress = Callable[[str, float], None]
 FEWEST_ROUNDS = 3
 SECONDS = 180.0
 """after which no further round begins"""

@@ -17,23 +17,22 @@ from scipy.stats import trim_mean
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import AllReduce, Gradient, Load, NextStep, RecordUpdate, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Layer, Layout, Weights
 from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
 from paceline.backend.calibration.message_costs import (
     Later,
-    Progress,
     global_all_reduce,
     job_of,
+    launch_of,
     message_tasks,
-    never,
     probe,
     probe_costs,
 )
-from paceline.backend.calibration.probe_runner import Runner, refuse_torn
-from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages
+from paceline.backend.calibration.probe_runner import Progress, Runner, refuse_torn
+from paceline.backend.calibration.probes import Probe, ProbeCollectives, ProbeMessages
 from paceline.backend.calibration.recorded_costs import TRIM, Cost, costs, pooled
 from paceline.backend.emulation.emulated_network import Emulation, emulated
 from paceline.backend.local.launch import Launch, run_job
@@ -55,13 +54,10 @@ from paceline.workloads.learners.stand_in import TimingOnly
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeStarts(Method):
+class ProbeStarts(Probe):
     """After each gradient, two all-reduces of a few of its numbers; the second starts while the first is in flight."""
 
     name = "probe-starts"
-    staleness_kind = StalenessKind.STEPS
-    source = "a probe"
-    guarantees = frozenset()
 
     few: int
     """how many numbers each all-reduce has"""
@@ -231,16 +227,8 @@ def _leads_s(trace: Trace) -> tuple[float, ...]:
 
 
 def _launch(job: Job, plan: Plan, pace: Later | None, network: Emulation) -> Launch:
-    train = plan.real
-    return Launch(
-        job=job,
-        schedule=never,
-        pace=pace,
-        torch_threads=train.torch_threads,
-        cpu_affinity=train.cpu_affinity,
-        shared_memory=False,
-        hosts=network.hosts,
-    )
+    launch = launch_of(plan, job)
+    return replace(launch, pace=pace, prefetch=None, shared_memory=False, interfaces=(), hosts=network.hosts)
 
 
 def _handling_s(job: Job, trace: Trace, network: Emulation) -> float:

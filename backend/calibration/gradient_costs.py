@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_costs import job_of, launch_of
-from paceline.backend.calibration.probe_runner import Runner
+from paceline.backend.calibration.probe_runner import Progress, Runner
 from paceline.backend.calibration.probes import GRADIENTS, Phase, ProbeGradients, phase_of
 from paceline.backend.calibration.step_time_laws import Sequences
 from paceline.records.trace import Span, Trace
@@ -25,7 +25,6 @@ from paceline.scenarios.resolution.plan import FORWARD, Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.gradient_times import GradientTimes, slices
 
-Progress = Callable[[str, float], None]
 LAUNCHES = 3
 SECONDS = 1.5
 """how long a launch computes gradients, about"""

@@ -116,7 +116,7 @@ def with_imports(machine: MachinePart, imported: Imported) -> MachinePart:
     taken = {(curve.operation, curve.ranks, curve.hosts) for curve in imported.curves}
     costs = [cost for cost in machine.costs if (cost.operation, cost.ranks, cost.hosts) not in taken]
     made = machine.made.model_copy(
-        update={"verdict": "; ".join([machine.made.verdict, f"imported: {told(imported.origins)}"])}
+        update={"verdict": "; ".join([machine.made.verdict, f"imported: {in_words(imported.origins)}"])}
     )
     return machine.model_copy(
         update={
@@ -148,7 +148,7 @@ def only_imports(scenario: Scenario, imported: Imported) -> MachinePart:
             versions={name: versions[name] for name in ("paceline",) if name in versions},
             seconds=0.0,
             other_load=0.0,
-            verdict=f"imported, nothing was measured here: {told(imported.origins)}",
+            verdict=f"imported, nothing was measured here: {in_words(imported.origins)}",
         ),
         model=str(scenario.workload.model),
         ranks=scenario.cluster.workers,
@@ -161,10 +161,10 @@ def only_imports(scenario: Scenario, imported: Imported) -> MachinePart:
     )
 
 
-def told(origins: Sequence[OriginPart]) -> str:
+def in_words(origins: Sequence[OriginPart]) -> str:
     """Returns the imported files and tools as text.
 
-    >>> told([OriginPart(file="log.txt", tool="nccl-tests all_reduce", version="2.17.4")])
+    >>> in_words([OriginPart(file="log.txt", tool="nccl-tests all_reduce", version="2.17.4")])
     'log.txt (nccl-tests all_reduce 2.17.4)'
     """
     named = [f"{origin.file} ({' '.join(filter(None, [origin.tool, origin.version]))})" for origin in origins]

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method, build_team
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.probe_runner import Runner
+from paceline.backend.calibration.probe_runner import Progress, Runner
 from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages
 from paceline.backend.calibration.recorded_costs import SNAPSHOT, Costs, beside_gradients, costs, pooled
 from paceline.backend.local.launch import Launch
@@ -35,7 +35,6 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.machine_profile import Asked, Profile
 
-Progress = Callable[[str, float], None]
 LAUNCHES = 5
 COLLECTIVE_STEPS, MOST_STEPS = 80, 240
 """the fewest and the most steps of each launch"""

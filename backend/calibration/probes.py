@@ -264,7 +264,7 @@ class MessageReplica(Replica):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeMessages(Method):
+class ProbeMessages(Probe):
     """Workers send a gradient and wait for an answer of the same size, alternately at once and after the next gradient.
 
     After the latter they send a word.
@@ -276,8 +276,6 @@ class ProbeMessages(Method):
     active: int | None = None
     name = "probe-messages"
     staleness_kind = StalenessKind.VERSION_LAG
-    source = "a probe"
-    guarantees = frozenset()
     has_server: ClassVar[bool] = True
 
     def talkers(self, me: RankContext) -> tuple[Rank, ...]:

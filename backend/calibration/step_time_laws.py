@@ -64,9 +64,9 @@ def fitted(ratios: Sequence[float]) -> Fitted:
     Args:
         ratios: times over the mean of their launch, in the order of measurement.
 
-    >>> made = np.random.default_rng(1).gamma(20.0, 0.05, 300)
-    >>> found = fitted(list(made))
-    >>> found.law.distribution, len(found.fits)
+    >>> drawn = np.random.default_rng(1).gamma(20.0, 0.05, 300)
+    >>> laws = fitted(list(drawn))
+    >>> laws.law.distribution, len(laws.fits)
     ('gamma', 4)
     >>> fitted([1.0] * 100).law == NO_JITTER
     True

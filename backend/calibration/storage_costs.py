@@ -406,5 +406,6 @@ def limits(rates: Mapping[int, float], latency_s: float) -> tuple[float | None, 
         return max(abs(math.log(min(readers * x, most_of[readers]) / rates[readers])) for readers in rates)
 
     depths = np.arange(most, 1.0, -0.05).round(2).tolist()
-    at_once, waiting = min(((one, w / 100) for w in range(101) for one in depths), key=lambda one: round(worst(one), 4))
+    pairs = ((depth, percent / 100) for percent in range(101) for depth in depths)
+    at_once, waiting = min(pairs, key=lambda pair: round(worst(pair), 4))
     return None if at_once >= most else at_once, waiting

@@ -113,10 +113,10 @@ def memory_of(host: Group, folder: Path | None) -> mmap.mmap:
 
 def hosts_of(launch: Launch) -> list[Group]:
     """Returns the ranks of each host."""
-    found: dict[int, list[Rank]] = {}
+    by_host: dict[int, list[Rank]] = {}
     for me in launch.job.team:
-        found.setdefault(me.host if launch.hosts is None else launch.hosts.place(me), []).append(me.rank)
-    return [Group(tuple(ranks)) for ranks in found.values()]
+        by_host.setdefault(me.host if launch.hosts is None else launch.hosts.place(me), []).append(me.rank)
+    return [Group(tuple(ranks)) for ranks in by_host.values()]
 
 
 def work(place: RankEnvironment, me: RankContext) -> NoReturn:

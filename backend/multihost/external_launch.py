@@ -188,7 +188,7 @@ class ExternalRun:
     def __init__(self, launch: Launch, world: World, number: int, nodes: frozenset[int]) -> None:
         self.launch, self.world, self.job = launch, world, launch.job
         self.mapping = map_ranks(world.hosts, self.job.team)
-        self.mine = self.mapping.on(world.here)
+        self.local_ranks = self.mapping.on(world.here)
         self.rank = self.mapping.rank_of.get(world.joined.process)
         self.folder = world.folder / f"run{number}"
         self.name = f"run{number}"
@@ -203,7 +203,7 @@ class ExternalRun:
             grants=self._grants(owners),
         )
         self.placement = world.placement(
-            launch.cpu_affinity, [self.job.team[rank] for rank in self.mine], launch.torch_threads
+            launch.cpu_affinity, [self.job.team[rank] for rank in self.local_ranks], launch.torch_threads
         )
         self.devices = world.devices(launch)
         self.start = self._compare_clocks()
@@ -266,7 +266,7 @@ class ExternalRun:
 
     def _place(self, me: RankContext, nodes: frozenset[int]) -> RankEnvironment:
         """Returns the rank's environment: its host's shared memory, and a connection to the store."""
-        launch, host = self.launch, Group(tuple(self.mine))
+        launch, host = self.launch, Group(tuple(self.local_ranks))
         segments: dict[Group, Segment] = {}
         if me.role == "worker" and launch.shared_memory and int(me.node.ranks[0]) in nodes:
             segments[me.node] = Segment(me.node, folder=self.folder)
@@ -404,7 +404,7 @@ class ExternalRun:
 
     def _wait_for_neighbours(self) -> None:
         check = partial(self.neighbours.check, at_once=True)
-        wait_until(lambda: self._settled(self.mine), within_s=GRACE_S, every_s=WATCH_S, check=check)
+        wait_until(lambda: self._settled(self.local_ranks), within_s=GRACE_S, every_s=WATCH_S, check=check)
 
     def _print_own_failure(self) -> None:
         """Prints this rank's own error; another process reports why the run has failed."""

@@ -138,17 +138,17 @@ class Variables:
     """The environment variables of a launcher, with checks."""
 
     launcher: Launcher
-    found: Mapping[str, str]
+    environment: Mapping[str, str]
 
     def text(self, name: str, *, why: str = "") -> str:
         """Returns a variable that must exist."""
-        if not (value := self.found.get(name, "")):
+        if not (value := self.environment.get(name, "")):
             raise InputError(f"{self.launcher}: found no {name} in the environment; {why or 'expected one'}")
         return value
 
     def number(self, name: str, default: int | None = None, *, below: int | None = None) -> int:
         """Returns a variable that is a number of at least 0."""
-        if default is not None and name not in self.found:
+        if default is not None and name not in self.environment:
             return default
         text = self.text(name)
         if not text.isascii() or not text.isdigit() or (below is not None and int(text) >= below):
@@ -158,9 +158,9 @@ class Variables:
 
     def count(self, name: str) -> int:
         """Returns a number of processes."""
-        if (found := self.number(name)) < 1:
-            raise InputError(f"{self.launcher}: found {name}={found}, expected 1 or more")
-        return found
+        if (number := self.number(name)) < 1:
+            raise InputError(f"{self.launcher}: found {name}={number}, expected 1 or more")
+        return number
 
     def port(self, job: str) -> int:
         """Returns the port of the store: as set, or derived from the launcher's name of the job."""
@@ -176,8 +176,8 @@ def _by_torchrun(variables: Variables) -> LaunchedProcess:
         local=variables.number("LOCAL_RANK", below=processes),
         address=variables.text("MASTER_ADDR"),
         port=variables.number("MASTER_PORT", below=1 << 16),
-        node=variables.number("GROUP_RANK") if "GROUP_RANK" in variables.found else None,
-        hosted=variables.found.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        node=variables.number("GROUP_RANK") if "GROUP_RANK" in variables.environment else None,
+        hosted=variables.environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         restarts=variables.number("TORCHELASTIC_RESTART_COUNT", 0),
     )
 
@@ -185,9 +185,9 @@ def _by_torchrun(variables: Variables) -> LaunchedProcess:
 def _by_mpirun(variables: Variables) -> LaunchedProcess:
     processes = variables.count("OMPI_COMM_WORLD_SIZE")
     here = variables.number("OMPI_COMM_WORLD_LOCAL_SIZE") == processes
-    address = variables.found.get("MASTER_ADDR") or (LOOPBACK_ADDRESS if here else "")
+    address = variables.environment.get("MASTER_ADDR") or (LOOPBACK_ADDRESS if here else "")
     why = "on several hosts give the first one's: `mpirun -x MASTER_ADDR=…`"
-    job = variables.found.get("PMIX_NAMESPACE") or variables.found.get("OMPI_MCA_ess_base_jobid") or ""
+    job = variables.environment.get("PMIX_NAMESPACE") or variables.environment.get("OMPI_MCA_ess_base_jobid") or ""
     return LaunchedProcess(
         launcher="mpirun",
         process=variables.number("OMPI_COMM_WORLD_RANK", below=processes),
@@ -199,20 +199,20 @@ def _by_mpirun(variables: Variables) -> LaunchedProcess:
 
 
 def _by_srun(variables: Variables) -> LaunchedProcess | None:
-    tasks = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in variables.found else "SLURM_NTASKS"
+    tasks = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in variables.environment else "SLURM_NTASKS"
     processes = variables.count(tasks)
     if processes == 1:
         return None
-    listed = "SLURM_STEP_NODELIST" if "SLURM_STEP_NODELIST" in variables.found else "SLURM_JOB_NODELIST"
-    address = variables.found.get("MASTER_ADDR") or first_host(variables.text(listed))
+    listed = "SLURM_STEP_NODELIST" if "SLURM_STEP_NODELIST" in variables.environment else "SLURM_JOB_NODELIST"
+    address = variables.environment.get("MASTER_ADDR") or first_host(variables.text(listed))
     return LaunchedProcess(
         launcher="srun",
         process=variables.number("SLURM_PROCID", below=processes),
         processes=processes,
         local=variables.number("SLURM_LOCALID", below=processes),
         address=address,
-        port=variables.port(f"{variables.found.get('SLURM_JOB_ID', '')}.{variables.text('SLURM_STEP_ID')}"),
-        node=variables.number("SLURM_NODEID") if "SLURM_NODEID" in variables.found else None,
+        port=variables.port(f"{variables.environment.get('SLURM_JOB_ID', '')}.{variables.text('SLURM_STEP_ID')}"),
+        node=variables.number("SLURM_NODEID") if "SLURM_NODEID" in variables.environment else None,
         restarts=variables.number("SLURM_RESTART_COUNT", 0),
     )
 
