@@ -149,8 +149,8 @@ def test_one_worker_alone_on_paper() -> None:
         ("compute", 3, 5.2, 6.2),
         ("checkpoint", 3, 6.2, 6.7),
     ]
-    spans = assemble(trace, num_samples=64).spans
-    found = shares(spans, wall_s=trace.wall_s, workers=1)
+    table = assemble(trace, num_samples=64).spans
+    found = shares(table, wall_s=trace.wall_s, workers=1)
     assert sum(found.values()) == pytest.approx(1.0)
     assert found["compute"] == pytest.approx(4.7 / 6.7)
     assert found["wait"] == pytest.approx(2.0 / 6.7)
