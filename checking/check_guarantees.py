@@ -2,7 +2,8 @@
 
 Rules of this file:
 
-* A check reads the job and the trace, which every interpreter produces, and describes each violation in a sentence.
+* A check reads the job and the trace, which every interpreter produces. It describes each violation in a sentence, with
+  the values that the guarantee compares.
 * Some guarantees need a second run to compare with (the weights are the same whichever rank is slow). That run is an
   any-order run in the order of ranks, and its end is kept for the next check of the same job.
 * A guarantee that a user has defined (`custom_guarantee`) contains its own check.
@@ -15,9 +16,10 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -166,7 +168,33 @@ def rounding(vector: np.ndarray[Any, Any]) -> float:
     return float(ROUNDINGS * np.finfo(kind).eps * max(1.0, np.abs(vector).max()))
 
 
-Check = Callable[[Job, Trace], Iterable[str]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Values that a violated guarantee compares.
+
+    >>> Difference(what="weights[0]", values=(("rank 0", "0.1"), ("rank 1", "0.2"))).text
+    'weights[0]: rank 0 0.1, rank 1 0.2'
+    """
+
+    what: str
+    values: tuple[tuple[str, str], ...]
+
+    @property
+    def text(self) -> str:
+        """The difference in one line."""
+        return f"{self.what}: " + ", ".join(f"{name} {value}".strip() for name, value in self.values)
+
+
+class Breach(NamedTuple):
+    """One violation of a guarantee."""
+
+    words: str
+    difference: Difference | None = None
+    update: Update | None = None
+    """the input of an update that violates the guarantee, if it is about updates"""
+
+
+Check = Callable[[Job, Trace], Iterable[Breach]]
 
 
 def broken(job: Job, trace: Trace, guarantees: Iterable[AnyGuarantee] | None = None) -> list[str]:
@@ -210,9 +238,12 @@ def broken(job: Job, trace: Trace, guarantees: Iterable[AnyGuarantee] | None = N
     )
 
 
-def check_of(guarantee: AnyGuarantee) -> Check | None:
-    """Returns the check of a guarantee; None if the record of one run cannot show it."""
-    return guarantee if isinstance(guarantee, CustomGuarantee) else CHECKS.get(guarantee)
+def check_of(guarantee: AnyGuarantee) -> Callable[[Job, Trace], Iterable[str]] | None:
+    """Returns the check of a guarantee, which yields sentences; None if the record of one run cannot show it."""
+    if isinstance(guarantee, CustomGuarantee):
+        return guarantee
+    check = CHECKS.get(guarantee)
+    return None if check is None else lambda job, trace: (breach.words for breach in check(job, trace))
 
 
 def conserved(job: Job, trace: Trace) -> list[str]:
@@ -259,27 +290,31 @@ def _reentry(job: Job) -> Iterable[str]:
 
 
 def _compared(guarantee: Guarantee) -> Check:
-    return lambda job, trace: too_distant(guarantee, *distance(guarantee, job, trace))
+    return lambda job, trace: map(Breach, too_distant(guarantee, *distance(guarantee, job, trace)))
 
 
-def _synchronous(_: Job, trace: Trace) -> Iterator[str]:
+def _synchronous(_: Job, trace: Trace) -> Iterator[Breach]:
     yield from _not_in(trace, 0, 0)
 
 
-def _exact_delay(job: Job, trace: Trace) -> Iterator[str]:
+def _exact_delay(job: Job, trace: Trace) -> Iterator[Breach]:
     delay = job.method.bounds(job.workers)[Guarantee.EXACT_DELAY]
     yield from _not_in(trace, delay, delay)
 
 
-def _bounded_staleness(job: Job, trace: Trace) -> Iterator[str]:
+def _bounded_staleness(job: Job, trace: Trace) -> Iterator[Breach]:
     yield from _not_in(trace, 0, job.method.bounds(job.workers)[Guarantee.BOUNDED_STALENESS])
 
 
-def _not_in(trace: Trace, least: float, most: float) -> Iterator[str]:
-    odd = [value for value in staleness_values(trace) if not least <= value <= most]
-    if odd:
-        right = significant(least) if least == most else f"{significant(least)} to {significant(most)}"
-        yield f"found staleness {', '.join(map(str, odd))}, promised {right}"
+def _not_in(trace: Trace, least: float, most: float) -> Iterator[Breach]:
+    odd = [row for row in trace.updates if not least <= row.staleness <= most]
+    if not odd:
+        return
+    row, promised = odd[0], significant(least) if least == most else f"{significant(least)} to {significant(most)}"
+    values = (("computed at version", str(row.version_read)), ("staleness", str(row.staleness)), ("promised", promised))
+    what = f"update {row.version_applied}, gradient of rank {row.rank}, step {row.step}"
+    found = ", ".join(map(str, sorted({row.staleness for row in odd})))
+    yield Breach(f"found staleness {found}, promised {promised}", Difference(what=what, values=values), row)
 
 
 def staleness_values(trace: Trace) -> list[int]:
@@ -287,66 +322,90 @@ def staleness_values(trace: Trace) -> list[int]:
     return sorted({row.staleness for row in trace.updates})
 
 
-def _bounded_clock_gap(job: Job, trace: Trace) -> Iterator[str]:
+def _bounded_clock_gap(job: Job, trace: Trace) -> Iterator[Breach]:
     most = job.method.bounds(job.workers)[Guarantee.BOUNDED_CLOCK_GAP]
-    for row, gap in clock_gaps(job, trace):
+    for row, gap, done in clock_gaps(job, trace):
         if gap > most:
             when = (
                 f"at {SECONDS.with_symbol(row.time_s)}" if trace.in_seconds else f"after move {COUNT.text(row.time_s)}"
             )
-            yield f"rank {row.rank} was {gap} steps ahead of the slowest {when}, promised {significant(most)} at most"
+            steps = tuple((f"rank {rank}", str(done[rank])) for rank in job.team[0].workers)
+            values = (*steps, ("gap", str(gap)), ("promised", f"at most {significant(most)}"))
+            yield Breach(
+                f"rank {row.rank} was {gap} steps ahead of the slowest {when}, promised {significant(most)} at most",
+                Difference(what="steps applied", values=values),
+                row,
+            )
 
 
-def clock_gaps(job: Job, trace: Trace) -> Iterator[tuple[Update, int]]:
-    """Yields each update with the number of steps that its worker is ahead of the slowest once it is applied."""
+def clock_gaps(job: Job, trace: Trace) -> Iterator[tuple[Update, int, Counter[int]]]:
+    """Yields each update with the number of steps that its worker is ahead of the slowest once it is applied.
+
+    The third value is the number of applied steps of each worker, which changes with the next update.
+    """
     done = Counter[int]()
     for row in trace.updates:
         done[row.rank] += 1
-        yield row, done[row.rank] - min(done[rank] for rank in job.team[0].workers)
+        yield row, done[row.rank] - min(done[rank] for rank in job.team[0].workers), done
 
 
-def _replicas_equal(job: Job, trace: Trace) -> Iterator[str]:
+def _replicas_equal(job: Job, trace: Trace) -> Iterator[Breach]:
     vectors = {rank: trace.states[rank].weights.vector for rank in job.team[0].workers}
     first = numbers(vectors[job.team[0].rank])
     for rank, vector in vectors.items():
         if not np.array_equal(numbers(vector), first):
-            yield f"at the end rank {rank} holds other weights than rank {job.team[0].rank}"
+            yield Breach(f"at the end rank {rank} holds other weights than rank {job.team[0].rank}")
 
 
-def _replicas_meet(job: Job, trace: Trace) -> Iterator[str]:
+def _replicas_meet(job: Job, trace: Trace) -> Iterator[Breach]:
     """Checks runs that end with an average: the common weights then include every update."""
     learned = job.samples_in(trace.states[job.weights_owner].step)
     if trace.snapshots and trace.snapshots[-1].samples == learned:
         yield from _replicas_equal(job, trace)
 
 
-def _round_robin(job: Job, trace: Trace) -> Iterator[str]:
-    ranks = [row.rank for row in trace.updates]
-    turns = [job.team[0].workers.ranks[i % job.workers] for i in range(len(ranks))]
-    if ranks != turns:
-        at = next(i for i, pair in enumerate(zip(ranks, turns, strict=True)) if pair[0] != pair[1])
-        yield f"exchange {at} was rank {ranks[at]}'s, and the turn rank {turns[at]}'s"
+def _round_robin(job: Job, trace: Trace) -> Iterator[Breach]:
+    workers = job.team[0].workers.ranks
+    for at, row in enumerate(trace.updates):
+        if row.rank != (turn := workers[at % job.workers]):
+            values = (("found rank", str(row.rank)), ("expected rank", str(turn)))
+            difference = Difference(what=f"exchange {at}", values=values)
+            yield Breach(f"exchange {at} was rank {row.rank}'s, and the turn rank {turn}'s", difference, row)
+            return
 
 
-def _distinct_workers(_: Job, trace: Trace) -> Iterator[str]:
+def _distinct_workers(job: Job, trace: Trace) -> Iterator[Breach]:
     for version, rows in _by_version(trace).items():
         twice = [rank for rank, times in Counter(row.rank for row in rows).items() if times > 1]
         if twice:
-            yield f"update {version} has several gradients of rank {twice[0]}"
+            yield _odd_update(job, rows, f"update {version} has several gradients of rank {twice[0]}")
 
 
-def _full_updates(job: Job, trace: Trace) -> Iterator[str]:
+def _full_updates(job: Job, trace: Trace) -> Iterator[Breach]:
     needed = job.method.samples_per_step(1, job.workers)
     for version, rows in _by_version(trace).items():
         if len(rows) != needed:
-            yield f"update {version} is made of {len(rows)} gradients, promised {needed}"
+            yield _odd_update(job, rows, f"update {version} is made of {len(rows)} gradients, promised {needed}")
 
 
-def _constant_total(job: Job, trace: Trace) -> Iterator[str]:
+def _odd_update(job: Job, rows: list[Update], words: str) -> Breach:
+    """Returns the violation by the gradients of one update."""
+    values = (
+        ("gradients of ranks", ", ".join(str(row.rank) for row in rows)),
+        ("number", str(len(rows))),
+        ("promised", str(job.method.samples_per_step(1, job.workers))),
+    )
+    return Breach(words, Difference(what=f"update {rows[0].version_applied}", values=values), rows[-1])
+
+
+def _constant_total(job: Job, trace: Trace) -> Iterator[Breach]:
     """Checks the current batches in the server's state; there are none before the first gradient."""
     batches, total = trace.states[job.weights_owner].batches, job.global_batch
     if batches and sum(batches) != total:
-        yield f"batches of {', '.join(map(str, batches))} make {sum(batches)}, promised {total}"
+        sizes = tuple((f"rank {rank}", str(size)) for rank, size in enumerate(batches))
+        values = (*sizes, ("together", str(sum(batches))), ("promised", str(total)))
+        words = f"batches of {', '.join(map(str, batches))} make {sum(batches)}, promised {total}"
+        yield Breach(words, Difference(what="batches", values=values))
 
 
 def _by_version(trace: Trace) -> dict[int, list[Update]]:
@@ -356,18 +415,18 @@ def _by_version(trace: Trace) -> dict[int, list[Update]]:
     return dict(rows)
 
 
-def _conserves_messages(job: Job, trace: Trace) -> Iterator[str]:
+def _conserves_messages(job: Job, trace: Trace) -> Iterator[Breach]:
     """Checks that the server received all messages of workers, and that every applied gradient was computed once."""
     pushes = Counter(span.rank for span in trace.spans if span.activity == "send" and span.rank != job.weights_owner)
     heard = Counter(source for receiver, source in trace.heard if receiver == job.weights_owner and source is not None)
     for rank in job.team[0].workers:
         if heard[rank] != pushes[rank]:
-            yield f"rank {rank} sent {pushes[rank]} messages, of which {heard[rank]} were heard"
+            yield Breach(f"rank {rank} sent {pushes[rank]} messages, of which {heard[rank]} were heard")
     computed = {(span.rank, span.step) for span in trace.spans if span.activity == "compute"}
     applied = Counter((row.rank, row.step) for row in trace.updates)
     for (rank, step), times in applied.items():
         if times > 1 or (rank, step) not in computed:
-            yield f"the gradient of rank {rank}'s step {step} was applied {times} times"
+            yield Breach(f"the gradient of rank {rank}'s step {step} was applied {times} times")
 
 
 CHECKS: dict[Guarantee, Check] = {

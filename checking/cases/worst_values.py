@@ -63,7 +63,7 @@ def largest_staleness(trace: Trace) -> float:
 
 def clock_gap(job: Job, trace: Trace) -> float:
     """Returns the largest number of steps that a worker was ahead of the slowest when a step of it was applied."""
-    return max((gap for _, gap in clock_gaps(job, trace)), default=0)
+    return max((gap for _, gap, _ in clock_gaps(job, trace)), default=0)
 
 
 def replica_distance(job: Job, trace: Trace) -> float:

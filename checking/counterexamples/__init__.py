@@ -4,10 +4,11 @@ Read `story` first, then `sentences` (how a run is told), `recording` (how progr
 `diagram` and `files`.
 """
 
+from paceline.checking.check_guarantees import Difference
 from paceline.checking.counterexamples.diagram import svg_diagram, text_diagram
 from paceline.checking.counterexamples.files import Counterexample, ReplayedCase, load_counterexample, replay, save
 from paceline.checking.counterexamples.sentences import story
-from paceline.checking.counterexamples.story import Difference, Sentence, Story
+from paceline.checking.counterexamples.story import Sentence, Story
 
 __all__ = [
     "Counterexample",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.weights_owner import Update
 from paceline.checking.cases.performing import Outcome, reference_of
-from paceline.checking.check_guarantees import as_sync_sgd, reference_weights, rounding, total_weights
+from paceline.checking.check_guarantees import (
+    CHECKS,
+    Difference,
+    as_sync_sgd,
+    reference_weights,
+    rounding,
+    total_weights,
+)
 from paceline.checking.counterexamples.recording import OperationRecord, RecordedOperation, numbers
-from paceline.checking.counterexamples.story import Difference
 from paceline.records.figures import digits_apart, significant
 
 LABEL_DIGITS = 6
@@ -106,7 +110,13 @@ def differing_values(guarantee: str, outcome: Outcome, record: OperationRecord) 
             differences.append(Difference(what="elements that differ", values=(("", str(len(elements))),)))
         digits = max((_digits(vectors, index) for _, vectors, index in compared), default=3)
         return Found(differences=tuple(differences), element=elements[0] if elements else None, digits=digits)
-    return ROWS[guarantee](outcome) if guarantee in ROWS else Found()
+    if guarantee in ROWS:
+        return ROWS[guarantee](outcome)
+    breaches = BY_NAME[guarantee](outcome.job, outcome.trace) if guarantee in BY_NAME else ()
+    breach = next(iter(breaches), None)
+    if breach is None:
+        return Found()
+    return Found(differences=() if breach.difference is None else (breach.difference,), update=breach.update)
 
 
 # --- vectors ---------------------------------------------------------------------------------------------------------
@@ -201,82 +211,6 @@ VECTORS: dict[str, Callable[[Outcome], dict[str, NDArray[Any]]]] = {
 # --- updates ---------------------------------------------------------------------------------------------------------
 
 
-def _staleness(least: float, most: float, rows: Sequence[Update]) -> Found:
-    wrong = next((row for row in rows if not least <= row.staleness <= most), None)
-    if wrong is None:
-        return Found()
-    promised = significant(least) if least == most else f"{significant(least)} to {significant(most)}"
-    values = (
-        ("computed at version", str(wrong.version_read)),
-        ("staleness", str(wrong.staleness)),
-        ("promised", promised),
-    )
-    what = f"update {wrong.version_applied}, gradient of rank {wrong.rank}, step {wrong.step}"
-    return Found(differences=(Difference(what=what, values=values),), update=wrong)
-
-
-def _bounded_staleness(outcome: Outcome) -> Found:
-    most = outcome.job.method.bounds(outcome.job.workers)[Guarantee.BOUNDED_STALENESS]
-    return _staleness(0, most, outcome.trace.updates)
-
-
-def _exact_delay(outcome: Outcome) -> Found:
-    delay = outcome.job.method.bounds(outcome.job.workers)[Guarantee.EXACT_DELAY]
-    return _staleness(delay, delay, outcome.trace.updates)
-
-
-def _clock_gap(outcome: Outcome) -> Found:
-    """Lists the completed steps of the workers when a worker is too far ahead."""
-    workers, done = outcome.job.team[0].workers, Counter[int]()
-    most = outcome.job.method.bounds(outcome.job.workers)[Guarantee.BOUNDED_CLOCK_GAP]
-    for row in outcome.trace.updates:
-        done[row.rank] += 1
-        gap = done[row.rank] - min(done[rank] for rank in workers)
-        if gap > most:
-            steps = tuple((f"rank {rank}", str(done[rank])) for rank in workers)
-            values = (*steps, ("gap", str(gap)), ("promised", f"at most {significant(most)}"))
-            return Found(differences=(Difference(what="steps applied", values=values),), update=row)
-    return Found()
-
-
-def _round_robin(outcome: Outcome) -> Found:
-    workers = outcome.job.team[0].workers.ranks
-    for at, row in enumerate(outcome.trace.updates):
-        turn = workers[at % len(workers)]
-        if row.rank != turn:
-            values = (("found rank", str(row.rank)), ("expected rank", str(turn)))
-            return Found(differences=(Difference(what=f"exchange {at}", values=values),), update=row)
-    return Found()
-
-
-def _gradients_of_update(outcome: Outcome) -> Found:
-    """Lists the ranks of the gradients of the first update that has too few, too many or several of one rank."""
-    updates: dict[int, list[Update]] = {}
-    for row in outcome.trace.updates:
-        updates.setdefault(row.version_applied, []).append(row)
-    needed = outcome.job.method.samples_per_step(1, outcome.job.workers)
-    for at, rows in updates.items():
-        ranks = [row.rank for row in rows]
-        if len(ranks) != needed or len(set(ranks)) != len(ranks):
-            values = (
-                ("gradients of ranks", ", ".join(map(str, ranks))),
-                ("number", str(len(ranks))),
-                ("promised", str(needed)),
-            )
-            return Found(differences=(Difference(what=f"update {at}", values=values),), update=rows[-1])
-    return Found()
-
-
-def _batches(outcome: Outcome) -> Found:
-    state = outcome.trace.states.get(outcome.job.weights_owner)
-    batches = getattr(state, "batches", None) or ()
-    total = outcome.job.global_batch
-    values = (*((f"rank {rank}", str(size)) for rank, size in enumerate(batches)), ("together", str(sum(batches))))
-    return Found(
-        differences=(Difference(what="batches", values=(*values, ("promised", str(total)))),) if batches else ()
-    )
-
-
 def _applied_twice(outcome: Outcome) -> Found:
     """Lists the updates of the first gradient that was applied several times."""
     versions: dict[tuple[Rank, int], list[str]] = {}
@@ -308,13 +242,6 @@ ROWS: dict[str, Compare] = {
     "gradients-once": _applied_twice,
     "versions-by-one": _versions,
     "spends-budget": _steps_taken,
-    "synchronous": lambda outcome: _staleness(0, 0, outcome.trace.updates),
-    "bounded-staleness": _bounded_staleness,
-    "exact-delay": _exact_delay,
-    "bounded-clock-gap": _clock_gap,
-    "round-robin": _round_robin,
-    "distinct-workers": _gradients_of_update,
-    "full-updates": _gradients_of_update,
-    "constant-total": _batches,
 }
-"""guarantees that compare numbers"""
+"""invariants that compare numbers"""
+BY_NAME = {guarantee.slug: check for guarantee, check in CHECKS.items()}

@@ -42,10 +42,11 @@ from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collect
 from paceline.algorithms.runtime.weights_owner import Update, UpdateLog
 from paceline.checking.cases import Case, Violation, performed
 from paceline.checking.cases.performing import Outcome
+from paceline.checking.check_guarantees import Difference
 from paceline.checking.counterexamples import wording
 from paceline.checking.counterexamples.differing_values import Focus, differing_values
 from paceline.checking.counterexamples.recording import Moment, OperationRecord, RecordedOperation
-from paceline.checking.counterexamples.story import DIGITS, Act, Difference, Sentence, Story
+from paceline.checking.counterexamples.story import DIGITS, Act, Sentence, Story
 from paceline.checking.counterexamples.wording import ranks
 from paceline.records.figures import SECONDS
 

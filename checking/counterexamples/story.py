@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from paceline.checking.check_guarantees import Difference
 from paceline.records.figures import SECONDS
 
 DIGITS = 4
@@ -74,23 +75,6 @@ class Sentence:
         time = "" if self.time_s is None else f"at {SECONDS.with_symbol(self.time_s, DIGITS)}, "
         line = f"  [{self.line}]" if self.line else ""
         return f"{self.number}. {time}{self.subject}: {self.words}{line}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """Values that the violated guarantee compares.
-
-    >>> Difference(what="weights[0]", values=(("rank 0", "0.1"), ("rank 1", "0.2"))).text
-    'weights[0]: rank 0 0.1, rank 1 0.2'
-    """
-
-    what: str
-    values: tuple[tuple[str, str], ...]
-
-    @property
-    def text(self) -> str:
-        """The difference in one line."""
-        return f"{self.what}: " + ", ".join(f"{name} {value}".strip() for name, value in self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
