@@ -136,8 +136,8 @@ def test_one_worker_alone_on_paper() -> None:
     timing = FixedTiming(compute=1.0, faults=lambda _: once)
     trace = simulate_job(job_of(SequentialSgd(), 1, steps=4), timing, NoCost(), Schedule(10**9))
     assert trace.wall_s == pytest.approx(6.7)
-    spans = [(span.activity, span.step, round(span.start_s, 6), round(span.end_s, 6)) for span in trace.spans]
-    assert [span for span in spans if span[0] not in ("update", "load")] == [
+    recorded = [(span.activity, span.step, round(span.start_s, 6), round(span.end_s, 6)) for span in trace.spans]
+    assert [span for span in recorded if span[0] not in ("update", "load")] == [
         ("compute", 0, 0.0, 1.0),
         ("compute", 1, 1.0, 2.0),
         ("checkpoint", 1, 2.0, 2.5),
