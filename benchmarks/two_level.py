@@ -180,8 +180,7 @@ def read(trace: Trace) -> Measured:
 
 def _stage(key: str) -> Stage:
     words = key.split()
-    stages: tuple[Stage, ...] = ("up", "across", "down")
-    return next((stage for stage in stages if stage in words), "flat")
+    return next((stage for stage in ("up", "across", "down") if stage in words), "flat")
 
 
 def measured(way: Way, setting: Setting, made: Hosts) -> Measured:
