@@ -242,15 +242,11 @@ def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> N
                 refuse_emulation(plan)
             _launch(plan, scenario.train.pace == "device").devices().start(scenario.train.start_method)
         return
-    try:
+    with world.reported_once():
         refuse(world.hosts, {plan.name: plan.job for plan in plans})
         for plan in plans:
             refuse_joined(plan, world)
             world.devices(_launch(plan, scenario.train.pace == "device"))
-    except InputError as error:
-        if world.leads:
-            raise
-        raise RefusedElsewhere(str(error)) from error
     for plan in plans:
         local_ranks = map_ranks(world.hosts, plan.job.team).on(world.here)
         world.placement(
@@ -430,11 +426,7 @@ def _checked(point: Checkpoint | None, number: int, world: World | None) -> Chec
 
 def refuse_joined(plan: Plan, world: World) -> None:
     """Raises `InputError` for features that processes started by a launcher do not support."""
-    if plan.real.network == "emulated":
-        raise InputError(
-            f"train.network: found emulated in processes that {world.joined.launcher} has started, which use the "
-            "real network; expected local"
-        )
+    world.refuse_emulation(plan.real.network)
     hosts = {map_ranks(world.hosts, plan.job.team).host_of(rank) for rank in plan.job.team[0].workers}
     if plan.real.checkpoint is not None and plan.job.method.independent and len(hosts) > 1:
         raise InputError(

@@ -15,7 +15,6 @@ from statistics import median
 import numpy as np
 from scipy.stats import trim_mean
 
-from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import AllReduce, Gradient, Load, NextStep, RecordUpdate, Start, Wait
@@ -36,9 +35,8 @@ from paceline.backend.calibration.probes import Probe, ProbeCollectives, ProbeMe
 from paceline.backend.calibration.recorded_costs import TRIM, Cost, costs, pooled
 from paceline.backend.emulation.emulated_network import Emulation, emulated
 from paceline.backend.local.launch import Launch, run_job
-from paceline.backend.multihost.rank_mapping import refuse
+from paceline.backend.multihost.rank_mapping import map_ranks, refuse
 from paceline.backend.multihost.world import World
-from paceline.backend.transports.launchers import RefusedElsewhere
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
@@ -292,18 +290,11 @@ def refuse_probes(scenario: Scenario, world: World) -> None:
     """
     tasks = message_tasks(scenario, ())
     jobs = {f"the probe of {task.name}": task.job for task in tasks}
-    try:
-        if scenario.train.network == "emulated":
-            raise InputError(
-                f"train.network: found emulated in processes that {world.joined.launcher} has started, which use the "
-                "real network; expected local"
-            )
+    with world.reported_once():
+        world.refuse_emulation(scenario.train.network)
         refuse(world.hosts, jobs)
-    except InputError as error:
-        if world.leads:
-            raise
-        raise RefusedElsewhere(str(error)) from error
-    refuse_torn(world, max(jobs.values(), key=lambda job: len(job.team)))
+        largest = max(jobs.values(), key=lambda job: len(job.team))
+        refuse_torn(map_ranks(world.hosts, largest.team))
 
 
 def cores_of(world: World) -> int:

@@ -23,7 +23,6 @@ from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.multihost.external_launch import run_external
 from paceline.backend.multihost.rank_mapping import RankMapping, map_ranks
 from paceline.backend.multihost.world import World
-from paceline.backend.transports.launchers import RefusedElsewhere
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.plan import Plan
 
@@ -44,11 +43,6 @@ class Runner:
     world: World | None = None
     name: str = "probes"
     _numbers: Any = field(default_factory=count)
-
-    @property
-    def leads(self) -> bool:
-        """Whether this process has the records."""
-        return self.world is None or self.world.leads
 
     def run(self, launch: Launch, plan: Plan | None = None) -> Trace | None:
         """Runs a probe; returns its record, or None if another process has it.
@@ -87,35 +81,23 @@ class Runner:
         return {host: tuple(int(rank) for rank in workers if hosts[rank] == host) for host in used_hosts}
 
 
-def refuse_torn(world: World, job: Job) -> None:
+def refuse_torn(mapping: RankMapping) -> None:
     """Checks that the nodes of a job, if it is on several hosts, are these hosts.
 
     Args:
-        world: the processes.
-        job: the job with the most ranks.
+        mapping: the ranks of the job, by process and host.
 
     Raises:
-        InputError: a node's ranks are on several hosts, or a host has several nodes; in the leading process.
-        RefusedElsewhere: the same in the others.
-    """
-    if (wrong := torn(map_ranks(world.hosts, job.team))) is not None:
-        raise InputError(wrong) if world.leads else RefusedElsewhere(wrong)
-
-
-def torn(mapping: RankMapping) -> str | None:
-    """Returns why a mapping of ranks cannot be predicted: its nodes are not its hosts; None if they are.
-
-    Args:
-        mapping: the ranks of a job, by process and host.
+        InputError: a node's ranks are on several hosts, or a host has several nodes.
     """
     workers = [me for me in mapping.team if me.role == "worker"]
     placed = {(me.host, mapping.host_of(me.rank)) for me in mapping.team}
     nodes, hosts = (len(set(column)) for column in zip(*placed, strict=True))
     if hosts == 1 or len(placed) == nodes == hosts:
-        return None
+        return
     sizes = ", ".join(str(len(node)) for node in dict.fromkeys(me.node for me in workers))
     processes = ", ".join(str(len(host.processes)) for host in mapping.hosts)
-    return (
+    raise InputError(
         f"cluster.nodes: found {nodes} node{'s' * (nodes > 1)} with {sizes} workers on {hosts} hosts with {processes} "
         "processes; to predict runs on several hosts, each node has to be one host: give as many nodes as hosts, and "
         "every host enough processes for the workers of a node, the first one also for a server"

@@ -30,7 +30,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from paceline.algorithms.core.errors import RunFailed
+from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.algorithms.core.method import RankContext
 from paceline.backend.devices.accelerator import Devices, devices
 from paceline.backend.devices.cpu_affinity import Pin, Placement, placement
@@ -40,7 +40,7 @@ from paceline.backend.posix.processes import ALIVE, free, takes, uninterrupted
 from paceline.backend.posix.run_folders import SHARED, run_folder
 from paceline.backend.posix.waits import wait_until
 from paceline.backend.transports.collectives import LOOPBACK, address_towards, interface_with, set_peer_timeout
-from paceline.backend.transports.launchers import LaunchedProcess
+from paceline.backend.transports.launchers import LaunchedProcess, RefusedElsewhere
 from paceline.records.machine import OtherLoad, machine_facts
 
 T = TypeVar("T", bool, int, float, str)
@@ -141,6 +141,24 @@ class World:
         self.store.wait([key], timedelta(seconds=STORE_S))
         decided: T = json.loads(self.store.get(key))
         return decided
+
+    @contextlib.contextmanager
+    def reported_once(self) -> Iterator[None]:
+        """Raises an `InputError` of the block in the leading process, and `RefusedElsewhere` in the others."""
+        try:
+            yield
+        except InputError as error:
+            if self.leads:
+                raise
+            raise RefusedElsewhere(str(error)) from error
+
+    def refuse_emulation(self, network: str) -> None:
+        """Raises `InputError` if the network of a scenario is an emulated one."""
+        if network == "emulated":
+            raise InputError(
+                f"train.network: found emulated in processes that {self.joined.launcher} has started, which use the "
+                "real network; expected local"
+            )
 
     def agreed(self, key: str, value: Callable[[], str]) -> str:
         """Returns a value that process 0 of the first start decides for all processes, also of later starts."""

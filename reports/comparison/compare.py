@@ -152,24 +152,19 @@ def compare_hosts(
     """
     from paceline.backend.calibration.emulation_costs import probe_hosts
     from paceline.backend.calibration.probe_runner import Runner, refuse_torn
-    from paceline.backend.multihost.rank_mapping import refuse
+    from paceline.backend.multihost.rank_mapping import map_ranks, refuse
     from paceline.backend.multihost.world import HostLoads
     from paceline.backend.training import train
-    from paceline.backend.transports.launchers import RefusedElsewhere
     from paceline.simulator.runs.dry_run import dry_run
 
     plans = scenario.plans(paced=scenario.train.pace == "device")
-    try:
+    with world.reported_once():
         refuse_simulated_only(scenario)
         keep = check_own_methods(scenario).marking(keep)
         refuse(world.hosts, {plan.name: plan.job for plan in plans})
         costs = _calibrated(scenario, plans, world)
-    except InputError as error:
-        if world.leads:
-            raise
-        raise RefusedElsewhere(str(error)) from error
-    for plan in plans:
-        refuse_torn(world, plan.job)
+        for plan in plans:
+            refuse_torn(map_ranks(world.hosts, plan.job.team))
     if scenario.cluster.machine is None:
         asked = dry_run(plans, by_hosts=_several(plans, world))
         numbers = itertools.count(1)
