@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.gradient_costs import gradients_of
 from paceline.backend.calibration.message_costs import job_of, never
-from paceline.backend.calibration.probe_runner import torn
+from paceline.backend.calibration.probe_runner import refuse_torn
 from paceline.backend.calibration.probes import GRADIENTS, ProbeCollectives, ProbeGradients, ProbeMessages, phases_of
 from paceline.backend.calibration.recorded_costs import Costs, costs, pooled
 from paceline.backend.multihost.rank_mapping import Host, map_ranks
@@ -198,12 +199,13 @@ def test_a_comparison_names_what_the_machine_lacks() -> None:
 def test_nodes_have_to_be_hosts(processes: tuple[tuple[int, ...], ...], nodes: list[list[int]], fits: bool) -> None:
     hosts = [Host(f"node-{index}", ranks) for index, ranks in enumerate(processes)]
     job = job_of(plan_of().job, [[Rank(rank) for rank in node] for node in nodes], ProbeCollectives(asked=()), 1)
-    wrong = torn(map_ranks(hosts, job.team))
-    assert (wrong is None) is fits
-    assert wrong is None or f"cluster.nodes: found {len(nodes)} node" in wrong
+    refused = pytest.raises(InputError, match=f"cluster.nodes: found {len(nodes)} node")
+    with nullcontext() if fits else refused:
+        refuse_torn(map_ranks(hosts, job.team))
 
 
 def test_a_server_away_from_the_first_node_cannot_be_predicted() -> None:
     job = job_of(plan_of().job, plan_of().cluster.placement, ProbeMessages(), 1)
-    assert torn(map_ranks([Host("a", (0, 1)), Host("b", (2, 3, 4))], job.team)) is not None
-    assert torn(map_ranks([Host("a", (0, 1, 2)), Host("b", (3, 4))], job.team)) is None
+    with pytest.raises(InputError, match=r"cluster\.nodes: found"):
+        refuse_torn(map_ranks([Host("a", (0, 1)), Host("b", (2, 3, 4))], job.team))
+    refuse_torn(map_ranks([Host("a", (0, 1, 2)), Host("b", (3, 4))], job.team))
