@@ -13,7 +13,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -23,6 +23,7 @@ from paceline.records.document import to_json
 from paceline.records.figures import OF_PLANS, PERCENT, SECONDS, TIME_TO_TARGET, number, signed_percent, significant
 from paceline.records.metrics import interval
 from paceline.records.pace import say_pace
+from paceline.records.store import slug
 from paceline.reports.comparison.ranking import rarely_evaluated, told_apart
 from paceline.reports.planning.request import (
     OBJECTIVES,
@@ -35,7 +36,7 @@ from paceline.reports.planning.request import (
     trial_rows,
     values_of,
 )
-from paceline.reports.planning.search import PlanTrial, at_an_end
+from paceline.reports.planning.search import PlanTrial, at_an_end, rates_of_run
 from paceline.reports.planning.search_space import OWN_NODES, Row, SearchChoice, Space
 from paceline.reports.result import Result
 from paceline.reports.run_cost import PriceRates
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
     from paceline.reports.blocks import Answer
 
+PLANS = "plans"
+"""folder of the candidates' scenarios"""
 MOST_OF_FRONT = 8
 """plans of the trials' front that become candidates; provenance: ours"""
 BEST_OF_EACH = 3
@@ -60,14 +63,24 @@ class PlanCandidate:
     """A plan that was simulated on the reported seeds."""
 
     trial: PlanTrial
-    rates: PriceRates
+    document: Mapping[str, Any]
+    """its scenario, as it is stored"""
     rows: Sequence[Row]
-    path: str
-    """its scenario, in the folder of the plan"""
     reason: str = ""
     """why it is no plan: it misses the target with some seed, or a limit"""
-    devices: Sequence[str] = ()
-    """what is known about the times of its devices"""
+
+    @property
+    def path(self) -> str:
+        """The file of its scenario, in the folder of the plan."""
+        return f"{PLANS}/{self.trial.number:04d}-{slug(self.choice.method)}.yaml"
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        return load(self.document)
+
+    @cached_property
+    def rates(self) -> PriceRates:
+        return rates_of_run(self.scenario)
 
     @property
     def choice(self) -> SearchChoice:
@@ -112,12 +125,6 @@ class PlanResult(Result):
     trials: Sequence[PlanTrial]
     candidates: Sequence[PlanCandidate]
     """those that are plans, by the first objective, then the others"""
-    workers: int
-    """of the scenario's cluster"""
-    learning: str
-    """how learning is simulated"""
-    documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """the scenario of each candidate by its path"""
 
     @property
     def plans(self) -> list[PlanCandidate]:
@@ -201,7 +208,7 @@ class PlanResult(Result):
         Args:
             plan: one of `candidates`; None: the best plan.
         """
-        return load(self.documents[(plan or self.best).path])
+        return (plan or self.best).scenario
 
     @property
     def words(self) -> str:
@@ -274,20 +281,17 @@ def candidates_of(trials: Sequence[PlanTrial]) -> list[PlanTrial]:
     Args:
         trials: all trials.
     """
-    reached = [trial for trial in trials if trial.values is not None]
-    unique = {repr(trial.choice): trial for trial in reversed(reached)}  # the first trial of a choice
-    reached = sorted(unique.values(), key=lambda trial: trial.number)
-    values = [trial.values or () for trial in reached]
-    front = pareto_front(values)
-    step = max(1, -(-len(front) // MOST_OF_FRONT))
-    chosen = {*front[::step], *front[-1:]}
-    for objective in range(len(values[0]) if values else 0):
-        order = sorted(range(len(reached)), key=lambda at: (values[at][objective], at))
-        chosen |= set(order[:BEST_OF_EACH])
-    methods: dict[str, int] = {}
-    for at in sorted(range(len(reached)), key=lambda at: (values[at], at)):
-        methods.setdefault(reached[at].choice.method, at)
-    return [reached[at] for at in sorted(chosen | set(methods.values()))]
+    reached = {repr(trial.choice): trial for trial in reversed(trials) if trial.values is not None}  # the first of each
+    figures = {trial.number: trial.values or () for trial in sorted(reached.values(), key=lambda trial: trial.number)}
+    numbers = list(figures)
+    front = [numbers[at] for at in pareto_front(list(figures.values()))]
+    chosen = {*front[:: max(1, -(-len(front) // MOST_OF_FRONT))], *front[-1:]}
+    for objective in range(len(next(iter(figures.values()), ()))):
+        chosen |= set(sorted(numbers, key=lambda number: figures[number][objective])[:BEST_OF_EACH])
+    by_number = {trial.number: trial for trial in reached.values()}
+    best_first = sorted(numbers, key=figures.__getitem__)
+    of_methods = {by_number[number].choice.method: number for number in reversed(best_first)}
+    return [by_number[number] for number in numbers if number in chosen | set(of_methods.values())]
 
 
 SIMILAR = 0.02
@@ -440,9 +444,11 @@ def _cautions(answer: PlanResult) -> list[str]:
 
 def extrapolated(answer: PlanResult) -> list[str]:
     """Returns sentences about what the figures of the shown plans assume."""
-    said = [answer.learning]
+    given = answer.request.load()
+    said = [_learning(given)]
     for plan in answer.shown:
-        said += [f"Time of a gradient on {text}." for text in plan.devices]
+        devices = [device for _, device in plan.scenario.cluster.devices(plan.scenario.workload)]
+        said += [f"Time of a gradient on {device.name}: {device.provenance}." for device in devices]
         intervals = plan.rows[0]["prediction_interval"] or {}
         if (bounds := intervals.get("step_s")) is not None:
             said.append(
@@ -453,12 +459,29 @@ def extrapolated(answer: PlanResult) -> list[str]:
         said += [f"Outside the range of the model: {text}." for row in plan.rows for text in row["warnings"]]
         said += [f"Extrapolated: {text}" for row in plan.rows for text in row["extrapolated"] or ()]
         workers = plan.choice.workers
-        if plan.choice.nodes == OWN_NODES and workers > answer.workers:
+        if plan.choice.nodes == OWN_NODES and workers > given.cluster.workers:
             said.append(
-                f"{workers} workers are more than the {answer.workers} of the scenario's cluster: more such "
+                f"{workers} workers are more than the {given.cluster.workers} of the scenario's cluster: more such "
                 "nodes on the same network are assumed."
             )
     return list(dict.fromkeys(said))
+
+
+def _learning(scenario: Scenario) -> str:
+    """Describes how learning is simulated."""
+    workload = scenario.workload
+    if workload.learning == "quadratic":
+        return (
+            "Learning is that of a noisy quadratic, not of a data set: samples to the target are those of this model."
+        )
+    if workload.learning == "none":
+        return "Nothing is learned: times to the target are extrapolated from a published training."
+    if workload.stood_in is not None:
+        return f"Learning is that of a stand-in ({workload.stood_in.words}), because the data set was not found."
+    return (
+        f"Learning is not extrapolated: every run trains {workload.model} on {workload.dataset or 'its data set'} "
+        "inside the simulation."
+    )
 
 
 LONGER = 1.5

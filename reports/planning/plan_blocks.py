@@ -85,7 +85,7 @@ def plans_table(document: Mapping[str, Any], *, every: bool = False) -> Table:
         every: whether all plans are shown, with their places.
     """
     figures = [OF_PLANS[name] for name in document["objectives"]]
-    plans, seeds = _shown(document["plans"], every=every), len(document["seeds"]["reported"])
+    plans, seeds = document["plans"] if every else shown(document["plans"]), len(document["seeds"]["reported"])
     plain_size = all(plan["choice"]["nodes"] == OWN_NODES for plan in plans)
     missed = any(plan["seeds_reached"] < len(plan["rows"]) for plan in plans)
     needed = replace(Column.of(SAMPLES_TO_ACCURACY), code="samples_to_target")
@@ -116,15 +116,14 @@ def plans_table(document: Mapping[str, Any], *, every: bool = False) -> Table:
     )
 
 
-def _shown(plans: Sequence[Plan], *, every: bool) -> list[Plan]:
-    """Returns all plans, or the front, the best of each method and those that are none, by the first objective."""
-    best: dict[str, Plan] = {}
-    for plan in plans:
-        if plan["reason"] is None:
-            best.setdefault(plan["choice"]["method"], plan)
-    return [
-        plan for plan in plans if every or plan["pareto"] or plan["reason"] or plan is best[plan["choice"]["method"]]
-    ]
+def shown(plans: Sequence[Plan]) -> list[Plan]:
+    """Returns the front, the best of each method and those that are no plans, by the first objective.
+
+    Args:
+        plans: the entries of ``plans`` in plan.json.
+    """
+    best = [own[0] for own in _by_method([plan for plan in plans if plan["reason"] is None]).values()]
+    return [plan for plan in plans if plan["pareto"] or plan["reason"] or plan in best]
 
 
 def _size(choice: Mapping[str, Any]) -> str:
@@ -162,7 +161,6 @@ def plan_charts(document: Mapping[str, Any], trials: Sequence[Trial] = ()) -> li
 
 
 def _against(plans: Sequence[Plan], first: Figure, other: Figure, trials: Sequence[Trial]) -> Chart:
-    names = list(dict.fromkeys(plan["choice"]["method"] for plan in plans))
     front = [plan for plan in plans if plan["pareto"]]
     sizes = [_size(plan["choice"]) for plan in front]
     series = [
@@ -173,12 +171,10 @@ def _against(plans: Sequence[Plan], first: Figure, other: Figure, trials: Sequen
                 _means(own, first),
                 _means(own, other),
                 "points",
-                low=[_end(other.of(plan), "low") for plan in own],
-                high=[_end(other.of(plan), "high") for plan in own],
+                **_ends(own, other),
                 texts=[choice_words(plan) for plan in own],
             )
-            for name in names
-            if (own := [plan for plan in plans if plan["choice"]["method"] == name])
+            for name, own in _by_method(plans).items()
         ),
     ]
     known = [trial for trial in trials if _known(trial, first) and _known(trial, other)]
@@ -196,27 +192,20 @@ def _against(plans: Sequence[Plan], first: Figure, other: Figure, trials: Sequen
         "time is worth. The front has the number of workers beside its plans; error bars are 95 % intervals, and grey "
         "points are trials.",
         alt=f"Scatter chart of {len(plans)} plans. On the front: {best}.",
-        plots={"": Plot(x_axis, y_axis, series, colours=names)},
+        plots={"": Plot(x_axis, y_axis, series, colours=list(_by_method(plans)))},
     )
 
 
 def _bars(plans: Sequence[Plan], first: Figure) -> Chart:
     rows = sorted(plans, key=lambda plan: number(first.of(plan)) or 0.0)
-    names = list(dict.fromkeys(plan["choice"]["method"] for plan in plans))
     places = [choice_words(plan) for plan in rows]
+    of_methods = {name: [plan for plan in rows if plan in own] for name, own in _by_method(plans).items()}
     series = [
-        Series(
-            name,
-            _means(own, first),
-            [choice_words(plan) for plan in own],
-            "bar",
-            low=[_end(first.of(plan), "low") for plan in own],
-            high=[_end(first.of(plan), "high") for plan in own],
-        )
-        for name in names
-        if (own := [plan for plan in rows if plan["choice"]["method"] == name])
+        Series(name, _means(own, first), [choice_words(plan) for plan in own], "bar", **_ends(own, first))
+        for name, own in of_methods.items()
     ]
-    plot = Plot(Axis.of(first), Axis("", scale="category", ticks=places), series, horizontal=True, colours=names)
+    ticks = Axis("", scale="category", ticks=places)
+    plot = Plot(Axis.of(first), ticks, series, horizontal=True, colours=list(of_methods))
     return Chart(
         title=f"{_capital(first.label)} of every plan",
         words="The best plan is at the top. Thin lines are 95 % intervals over seeds: plans whose intervals overlap "
@@ -255,8 +244,17 @@ def _means(plans: Sequence[Plan], figure: Figure) -> list[float]:
     return [number(figure.of(plan)) or 0.0 for plan in plans]
 
 
-def _end(value: Any, end: str) -> float:
-    return float(value[end] if isinstance(value, Mapping) else value)
+def _ends(plans: Sequence[Plan], figure: Figure) -> dict[str, Any]:
+    """Returns the ends of error bars."""
+    values = [figure.of(plan) for plan in plans]
+    return {end: [value[end] if isinstance(value, Mapping) else value for value in values] for end in ("low", "high")}
+
+
+def _by_method(plans: Sequence[Plan]) -> dict[str, list[Plan]]:
+    made: dict[str, list[Plan]] = {}
+    for plan in plans:
+        made.setdefault(plan["choice"]["method"], []).append(plan)
+    return made
 
 
 def _known(trial: Trial, figure: Figure) -> bool:

@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic_core import PydanticCustomError
 
 from paceline.algorithms.core.errors import InputError, RunFailed
@@ -40,32 +39,36 @@ from paceline.reports.planning.request import (
     write_scenario,
     write_trials,
 )
-from paceline.reports.planning.search import POINTS, PlanStudy, PlanTrial, Report, only_process, search
+from paceline.reports.planning.search import (
+    PlanStudy,
+    PlanTrial,
+    Report,
+    counting,
+    only_process,
+    search,
+    simulated,
+)
 from paceline.reports.planning.search_space import (
-    ENGINE,
-    Row,
     SearchChoice,
-    SearchPiece,
     Space,
     checked_methods,
-    evaluate,
     offered_nodes,
     reported_seeds,
     scenario_of,
     space_of,
     usual_methods,
 )
-from paceline.reports.run_cost import PriceRates, rates_of
+from paceline.reports.run_cost import rates_of
 from paceline.reports.run_results import Source
-from paceline.reports.sweeps.parallel_tasks import TaskFailure, cores, each
+from paceline.reports.sweeps.parallel_tasks import TaskFailure, cores
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.load_scenario import Change
 from paceline.scenarios.sections.runs import Target
 from paceline.scenarios.values.text import parse
 from paceline.scenarios.values.units import COST, PERIOD, Kind
 
-PLANS = "plans"
-"""folder of the candidates' scenarios"""
+Listed = str | Sequence[Any]
+"""a list, or text: ``A,B,…`` or ``LOW..HIGH``"""
 
 
 def plan(
@@ -201,18 +204,7 @@ def make_plan(
     if all(candidate.reason for candidate in candidates):
         reasons = "\n".join(f"  {candidate.choice.words}: {candidate.reason}" for candidate in candidates)
         raise RunFailed(f"no plan reaches {request.target.words} with the reported seeds inside the limits:\n{reasons}")
-    return PlanResult(
-        request=request,
-        space=space,
-        trials=trials,
-        candidates=candidates,
-        workers=scenario.cluster.workers,
-        learning=_learning(scenario),
-        documents={
-            candidate.path: yaml.safe_load((folder / candidate.path).read_text(encoding="utf-8"))
-            for candidate in candidates
-        },
-    )
+    return PlanResult(request=request, space=space, trials=trials, candidates=candidates)
 
 
 def check_rates(request: PlanRequest, scenario: Scenario, space: Space) -> None:
@@ -225,18 +217,13 @@ def check_rates(request: PlanRequest, scenario: Scenario, space: Space) -> None:
     """
     kinds, mistakes = offered_nodes(scenario), []
     priced = "cost" in request.objectives or math.isfinite(request.limits.budget_usd)
+    option = "--minimise cost" if "cost" in request.objectives else "--budget"
     for nodes in space.nodes:
-        choice = SearchChoice(
-            method=scenario.algorithms[0].name,
-            nodes=nodes,
-            workers=sum(size for _, size in kinds[nodes])
-            if isinstance(scenario.cluster.nodes, tuple)
-            else kinds[nodes][0][1],
-            batch_per_worker=1,
-        )
-        made = scenario_of(scenario.dump(), kinds, choice, stop={}, target={}, seed=0)
+        sizes = [size for _, size in kinds[nodes]]
+        workers = sum(sizes) if isinstance(scenario.cluster.nodes, tuple) else sizes[0]
+        choice = SearchChoice(method=scenario.algorithms[0].name, nodes=nodes, workers=workers, batch_per_worker=1)
+        made = scenario_of(scenario.dump(), kinds, choice, None, [0])
         for key in rates_of(load(made)).missing:
-            option = "--minimise cost" if "cost" in request.objectives else "--budget"
             if key.endswith("power"):
                 if "energy" in request.objectives:
                     mistakes.append(f"--minimise energy: {_there(key, nodes, space)}: missing; expected such as 6.5 kW")
@@ -270,33 +257,26 @@ def _confirmed(
     progress: Report | None,
 ) -> list[PlanCandidate]:
     """Simulates the candidates on the reported seeds; returns those that are plans first, by the first objective."""
-    kinds = offered_nodes(scenario)
+    kinds, seeds = offered_nodes(scenario), reported_seeds(scenario.seed, request.reported_seeds)
     chosen = candidates_of(trials)
-    target: dict[str, Any] = {request.target.kind: request.target.value}
-    made: list[tuple[PlanTrial, Scenario, str]] = []
-    pieces: list[SearchPiece] = []
-    first, *_ = seeds = reported_seeds(scenario.seed, request.reported_seeds)
-    for trial in chosen:
-        document = scenario_of(
-            scenario.dump(), kinds, trial.choice, stop=target, target=target, seed=first, seeds=len(seeds)
-        )
-        planned = load(document)
-        path = f"{PLANS}/{trial.number:04d}-{slug(trial.choice.method)}.yaml"
-        # without the stop, `paceline compare` measures without evaluations during the run
-        content = planned.dump()
-        write_scenario(folder / path, {**content, "stop": {**content["stop"], request.target.kind: None}})
-        made.append((trial, planned, path))
-        pieces.append(SearchPiece(scenario=content, target=request.target, store=folder / POINTS, all_seeds=True))
+    planned = [load(scenario_of(scenario.dump(), kinds, trial.choice, request.target, seeds)) for trial in chosen]
+    ended = counting(progress, len(chosen), "plans")
+    outcomes = simulated(request, planned, folder, jobs, ended, all_seeds=True)
     candidates: list[PlanCandidate] = []
-    results = each(evaluate, pieces, jobs=jobs, preload=[__name__, ENGINE])
-    for done, (position, came) in enumerate(results, start=1):
-        trial, planned, path = made[position]
-        if isinstance(came, TaskFailure):
-            raise RunFailed(f"{trial.choice.words}: {came.message}")
-        rates = rates_of(planned, alone=planned.algorithms[0].alone)
-        candidates.append(_candidate(request, trial, planned, came.result, rates, path))
-        if progress is not None:
-            progress(f"{done} of {len(made)} plans", done / len(made))
+    for trial, made, rows in zip(chosen, planned, outcomes, strict=True):
+        if isinstance(rows, TaskFailure):
+            raise RunFailed(f"{trial.choice.words}: {rows.message}")
+        # without the stop, `paceline compare` measures without evaluations during the run
+        content = made.dump()
+        document = {**content, "stop": {**content["stop"], request.target.kind: None}}
+        candidate = PlanCandidate(trial=trial, document=document, rows=rows)
+        write_scenario(folder / candidate.path, document)
+        if candidate.time_s is None:
+            reason = f"reached the target with {len(candidate.times_s)} of {len(rows)} seeds"
+        else:
+            beyond = candidate.time_s > request.limits.most_s(candidate.rates)
+            reason = "beyond a limit with the reported seeds" if beyond else ""
+        candidates.append(replace(candidate, reason=reason))
     return sorted(
         candidates,
         key=lambda candidate: (
@@ -307,63 +287,18 @@ def _confirmed(
     )
 
 
-def _candidate(
-    request: PlanRequest, trial: PlanTrial, scenario: Scenario, rows: Sequence[Row], rates: PriceRates, path: str
-) -> PlanCandidate:
-    devices = dict.fromkeys(
-        f"{device.name}: {device.provenance}" for _, device in scenario.cluster.devices(scenario.workload)
-    )
-    made = PlanCandidate(trial=trial, rates=rates, rows=rows, path=path, devices=tuple(devices))
-    if made.time_s is None:
-        return replace(made, reason=f"reached the target with {len(made.times_s)} of {len(rows)} seeds")
-    if made.time_s > request.limits.most_s(rates):
-        return replace(made, reason="beyond a limit with the reported seeds")
-    return made
-
-
 def _unreached(request: PlanRequest, trials: Sequence[PlanTrial]) -> str:
     """Describes how close the trials came, and what would help."""
-    best: tuple[float, Any] | None = None
-    for trial in trials:
-        for row in trial.rows:
-            missing = shortfall(request.target, row["best"])
-            if row["best"] is not None and (best is None or missing < best[0]):
-                best = missing, (trial, row)
-    reasons = dict.fromkeys(trial.reason for trial in trials)
     said = f"none of {len(trials)} trials reaches {request.target.words} inside the limits"
-    if best is not None:
-        trial, row = best[1]
+    evaluated = [(trial, row) for trial in trials for row in trial.rows if row["best"] is not None]
+    if evaluated:
+        trial, row = min(evaluated, key=lambda pair: shortfall(request.target, pair[1]["best"]))
         figures = f"{significant(row['best'], 4)} after {SECONDS.with_symbol(row['wall_s'])}"
         said += f"; the closest is {trial.choice.words}: {request.target.kind} {figures}"
-    limits = [
-        option
-        for option, value in (("--within", request.limits.within_s), ("--budget", request.limits.budget_usd))
-        if math.isfinite(value)
-    ]
-    return (
-        f"{said}. Allow more by {', '.join([*limits, '`stop` of the scenario'])}, or lower the target. Reasons: "
-        + "; ".join(list(reasons)[:5])
-    )
-
-
-def _learning(scenario: Scenario) -> str:
-    workload = scenario.workload
-    if workload.learning == "quadratic":
-        return (
-            "Learning is that of a noisy quadratic, not of a data set: samples to the target are those of this model."
-        )
-    if workload.learning == "none":
-        return "Nothing is learned: times to the target are extrapolated from a published training."
-    if workload.stood_in is not None:
-        return f"Learning is that of a stand-in ({workload.stood_in.words}), because the data set was not found."
-    return (
-        f"Learning is not extrapolated: every run trains {workload.model} on {workload.dataset or 'its data set'} "
-        "inside the simulation."
-    )
-
-
-Listed = str | Sequence[Any]
-"""a list, or text: ``A,B,…`` or ``LOW..HIGH``"""
+    limits = {"--within": request.limits.within_s, "--budget": request.limits.budget_usd}
+    more = [*(option for option, value in limits.items() if math.isfinite(value)), "`stop` of the scenario"]
+    reasons = list(dict.fromkeys(trial.reason for trial in trials))[:5]
+    return f"{said}. Allow more by {', '.join(more)}, or lower the target. Reasons: {'; '.join(reasons)}"
 
 
 def request_of(

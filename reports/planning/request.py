@@ -7,7 +7,6 @@ as the end of its run: Optuna itself prunes no studies with several objectives.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -287,11 +286,10 @@ def trial_rows(trials: Sequence[PlanTrial], objectives: Sequence[Objective]) -> 
 
 def write_trials(path: Path, trials: Sequence[PlanTrial], objectives: Sequence[Objective]) -> None:
     """Writes a table with a row for each trial."""
-    rows = trial_rows(trials, objectives)
-    with replacing(path) as hidden, hidden.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    import pandas as pd
+
+    with replacing(path) as hidden:  # the numbers of objects are written as they are
+        pd.DataFrame(trial_rows(trials, objectives), dtype=object).to_csv(hidden, index=False)
 
 
 def stored_trials(folder: Path) -> list[dict[str, Any]]:
@@ -324,15 +322,6 @@ def resumed_folder(path: Path) -> Iterator[NumberedFolder]:
     if not ending:
         words = f"expected an unfinished plan, whose folder is called NAME-plan{UNFINISHED}-N"
         raise InputError(f"--resume: found {str(path)!r}, {words}")
-    made = NumberedFolder(path, keep=True)
-    yield made
-    while made.path is None:
-        folder = store.place(path.parent, stem)
-        try:
-            if folder.exists():
-                continue
-            path.rename(folder)
-            made.path = folder
-        except OSError:
-            if not folder.exists():
-                raise
+    with store.numbered_folder(path.parent, stem, building=path) as folder:
+        folder.keep = True
+        yield folder

@@ -13,22 +13,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.algorithms.core.checksums import reading
 from paceline.algorithms.core.errors import InputError
-from paceline.reports.planning.request import MOST_SHORT, PlanRequest, bound_s, shortfall, values_of, write_scenario
+from paceline.reports.planning.request import PlanRequest, bound_s, shortfall, values_of, write_scenario
 from paceline.reports.planning.search_space import (
     ENGINE,
+    Offered,
     Range,
     Row,
     SearchChoice,
@@ -43,7 +46,7 @@ from paceline.reports.planning.search_space import (
 )
 from paceline.reports.run_cost import PriceRates, rates_of
 from paceline.reports.sweeps.parallel_tasks import TaskFailure, each
-from paceline.scenarios import load
+from paceline.scenarios import Scenario, load
 
 if TYPE_CHECKING:
     import optuna
@@ -60,18 +63,25 @@ SHORTFALL = "shortfall"
 """the name of the constraint of a trial that does not reach the target"""
 TRIALS, POINTS = "trials", "points"
 """folders of the trials' scenarios and of the stored rows"""
+Drawn = tuple["OptunaTrial", SearchChoice]
+"""a trial of a copy of the study in memory, and its choice"""
 Report = Callable[[str, float], None]
 """called with a text and the completed fraction, 0 … 1"""
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnPoint:
-    """A choice that was drawn, with the number of its trial."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTrial:
+    """A choice, which gets rows when it is simulated, and then figures or a reason why it has none."""
 
     number: int
     choice: SearchChoice
-    params: Mapping[str, Any]
-    distributions: Mapping[str, Any]
+    scenario: Scenario | None = None
+    """None if it cannot run; a stored trial has it in a file"""
+    bound_s: float | None = None
+    rows: Sequence[Row] = ()
+    values: tuple[float, ...] | None = None
+    """its figures on the tuning seeds; None if it did not reach the target"""
+    reason: str = ""
 
 
 class PlanStudy:
@@ -107,7 +117,7 @@ class PlanStudy:
         """The trials that have ended, by number."""
         return self._study.get_trials(deepcopy=False)
 
-    def next_batch(self, trials: int) -> tuple[int, list[DrawnPoint]]:
+    def next_batch(self, trials: int) -> tuple[int, list[Drawn]]:
         """Draws the batch in which the next trial is.
 
         Args:
@@ -119,29 +129,32 @@ class PlanStudy:
         done = self.trials
         first = len(done) // self.batch * self.batch
         drawn = _draw(self._space, done[:first], self._directions, self._seed + first, self.batch)
-        return first, [trial for trial in drawn if len(done) <= trial.number < trials]
+        return first, [(trial, choice) for trial, choice in drawn if len(done) <= trial.number < trials]
 
-    def add(
-        self, drawn: DrawnPoint, *, values: Sequence[float] | None, missing: float, attributes: Mapping[str, Any]
-    ) -> None:
+    def add(self, drawn: OptunaTrial, ended: PlanTrial, missing: float) -> None:
         """Adds a trial that has ended; trials are added in the order of their numbers.
 
         Args:
-            drawn: the choice.
-            values: its figures; None if the target was not reached, or the trial was stopped.
+            drawn: the parameters that were drawn.
+            ended: the trial.
             missing: how far it was from the target; 0 if it was reached.
-            attributes: what else is recorded.
         """
         from optuna.trial import TrialState, create_trial
 
-        assert drawn.number == len(self.trials), "trials are added in order"
+        assert ended.number == len(self.trials), "trials are added in order"
         self._study.add_trial(
             create_trial(
-                state=TrialState.PRUNED if values is None else TrialState.COMPLETE,
-                values=values,
-                params=dict(drawn.params),
-                distributions=dict(drawn.distributions),
-                user_attrs=dict(attributes),
+                state=TrialState.PRUNED if ended.values is None else TrialState.COMPLETE,
+                values=ended.values,
+                params=drawn.params,
+                distributions=drawn.distributions,
+                user_attrs={
+                    "choice": dataclasses.asdict(ended.choice),
+                    "reason": ended.reason,
+                    "rows": list(ended.rows),
+                    "bound_s": ended.bound_s,
+                    "scenario": None if ended.scenario is None else f"{TRIALS}/{ended.number:04d}.yaml",
+                },
                 constraints={SHORTFALL: missing},
             )
         )
@@ -149,7 +162,7 @@ class PlanStudy:
 
 def _draw(
     space: Space, done: Sequence[FrozenTrial], directions: Sequence[Direction], seed: int, count: int
-) -> list[DrawnPoint]:
+) -> list[Drawn]:
     """Draws choices from a copy of the study in memory."""
     import optuna
 
@@ -166,12 +179,7 @@ def _draw(
     copy.add_trials(done)
     for params in space.usual[len(done) : len(done) + count]:
         copy.enqueue_trial(dict(params))
-    drawn = []
-    for _ in range(count):
-        trial = copy.ask()
-        choice = _suggested(trial, space)
-        drawn.append(DrawnPoint(trial.number, choice, trial.params, trial.distributions))
-    return drawn
+    return [(trial, _suggested(trial, space)) for trial in (copy.ask() for _ in range(count))]
 
 
 def _suggested(trial: OptunaTrial, space: Space) -> SearchChoice:
@@ -230,47 +238,17 @@ def _repair(journal: Path) -> None:
             os.truncate(journal, content.rfind(b"\n") + 1)  # needs no room, unlike writing it anew
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanTrial:
-    """A trial that has ended."""
-
-    number: int
-    choice: SearchChoice
-    values: tuple[float, ...] | None
-    """its figures on the tuning seeds; None if it did not reach the target"""
-    reason: str
-    """why it has no figures; empty if it has"""
-    rows: Sequence[Row]
-    bound_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A choice with its scenario, or the reason why it has none."""
-
-    drawn: DrawnPoint
-    scenario: Mapping[str, Any] | None
-    rates: PriceRates
-    bound_s: float
-    reason: str = ""
-
-
 def trials_of(study: PlanStudy) -> list[PlanTrial]:
     """Returns the trials of a study, by number."""
-    known = []
-    for trial in study.trials:
-        kept: Mapping[str, Any] = trial.user_attrs
-        known.append(
-            PlanTrial(
-                number=trial.number,
-                choice=SearchChoice(**kept["choice"]),
-                values=None if kept["reason"] else tuple(trial.values),
-                reason=kept["reason"],
-                rows=kept["rows"],
-                bound_s=kept["bound_s"],
-            )
+    return [
+        PlanTrial(
+            number=trial.number,
+            choice=SearchChoice(**trial.user_attrs["choice"]),
+            values=None if trial.user_attrs["reason"] else tuple(trial.values),
+            **{name: trial.user_attrs[name] for name in ("reason", "rows", "bound_s")},
         )
-    return known
+        for trial in study.trials
+    ]
 
 
 def search(
@@ -287,90 +265,92 @@ def search(
     """
     (folder / TRIALS).mkdir(exist_ok=True)
     kinds = offered_nodes(request.load())
-    while len(study.trials) < request.trials:
-        first, drawn = study.next_batch(request.trials)
+    while (done := len(study.trials)) < request.trials:
+        first, batch = study.next_batch(request.trials)
         known = [trial.values for trial in trials_of(study)[:first] if trial.values is not None]
-        prepared = [_prepared(request, trial, kinds, known) for trial in drawn]
-        rows = _simulated(request, prepared, folder, jobs, _counting(progress, drawn[0].number, request.trials))
-        for trial, outcome in zip(prepared, rows, strict=True):
-            _record(request, study, trial, outcome, folder)
+        trials = [_prepared(request, drawn.number, choice, kinds, known) for drawn, choice in batch]
+        scenarios = [trial.scenario for trial in trials if trial.scenario is not None]
+        outcomes = simulated(
+            request,
+            scenarios,
+            folder,
+            jobs,
+            counting(progress, request.trials, "trials", done + len(trials) - len(scenarios)),
+        )
+        for (drawn, _), trial in zip(batch, trials, strict=True):
+            ended = trial if trial.scenario is None else _ended(request, trial, trial.scenario, outcomes.pop(0))
+            if ended.scenario is not None:
+                write_scenario(folder / TRIALS / f"{trial.number:04d}.yaml", ended.scenario.dump())
+            best = ended.rows[-1]["best"] if ended.rows else None
+            study.add(drawn, ended, 0.0 if ended.values is not None else shortfall(request.target, best))
     return trials_of(study)
 
 
 def _prepared(
-    request: PlanRequest, drawn: DrawnPoint, kinds: Mapping[str, Any], known: Sequence[Sequence[float]]
-) -> _Prepared:
+    request: PlanRequest,
+    number: int,
+    choice: SearchChoice,
+    kinds: Mapping[str, Offered],
+    known: Sequence[Sequence[float]],
+) -> PlanTrial:
+    """Returns a trial with its scenario and its bound, or the reason why it cannot run."""
     seeds = tuning_seeds(request.scenario["seed"], request.tuning_seeds)
-    target: dict[str, Any] = {request.target.kind: request.target.value}
     try:
-        made = scenario_of(
-            request.scenario, kinds, drawn.choice, stop=target, target=target, seed=seeds[0], seeds=len(seeds)
-        )
-        scenario = load(made)
+        scenario = load(made := scenario_of(request.scenario, kinds, choice, request.target, seeds))
     except InputError as error:
-        return _Prepared(
-            drawn, None, PriceRates(usd_per_hour=None, watts=None), math.inf, f"cannot run: {_short(error)}"
-        )
-    rates = rates_of(scenario, alone=scenario.algorithms[0].alone)
-    bound = bound_s(request.objectives, rates, known, request.limits)
-    own = scenario.stop.seconds
-    if math.isfinite(bound) and (own is None or bound < own):
+        return PlanTrial(number=number, choice=choice, reason=f"cannot run: {_short(error)}")
+    bound = bound_s(request.objectives, rates_of_run(scenario), known, request.limits)
+    if not math.isfinite(bound):
+        return PlanTrial(number=number, choice=choice, scenario=scenario)
+    if scenario.stop.seconds is None or bound < scenario.stop.seconds:
         made["stop"] = {**made["stop"], "seconds": f"{bound!r} s"}
         scenario = load(made)
-    return _Prepared(drawn, scenario.dump(), rates, bound)
+    return PlanTrial(number=number, choice=choice, scenario=scenario, bound_s=bound)
 
 
-def _simulated(
-    request: PlanRequest, prepared: Sequence[_Prepared], folder: Path, jobs: int, ended: Callable[[], None]
-) -> list[list[Row] | str]:
-    """Returns the rows of each choice, or its error."""
-    outcomes: list[list[Row] | str] = [trial.reason for trial in prepared]
-    runnable = [at for at, trial in enumerate(prepared) if trial.scenario is not None]
-    for _ in range(len(prepared) - len(runnable)):
-        ended()
+def simulated(
+    request: PlanRequest,
+    scenarios: Sequence[Scenario],
+    folder: Path,
+    jobs: int,
+    ended: Callable[[], None],
+    *,
+    all_seeds: bool = False,
+) -> list[list[Row] | TaskFailure]:
+    """Simulates scenarios in parallel; returns the rows of each, or its error.
+
+    Args:
+        request: the request.
+        scenarios: the scenarios, each with the seeds to simulate.
+        folder: the folder of the study, which keeps the rows.
+        jobs: number of parallel processes.
+        ended: called when a scenario has been simulated.
+        all_seeds: whether later seeds are simulated even if one misses the target.
+    """
     pieces = [
-        SearchPiece(scenario=scenario, target=request.target, store=folder / POINTS)
-        for at in runnable
-        if (scenario := prepared[at].scenario) is not None
+        SearchPiece(scenario=scenario.dump(), target=request.target, store=folder / POINTS, all_seeds=all_seeds)
+        for scenario in scenarios
     ]
+    outcomes: dict[int, list[Row] | TaskFailure] = {}
     for position, came in each(evaluate, pieces, jobs=jobs, preload=[__name__, ENGINE]):
-        outcomes[runnable[position]] = (
-            f"cannot run: {_short(came.message)}" if isinstance(came, TaskFailure) else came.result
-        )
+        outcomes[position] = came if isinstance(came, TaskFailure) else came.result
         ended()
-    return outcomes
+    return [outcomes[position] for position in range(len(pieces))]
 
 
-def _record(request: PlanRequest, study: PlanStudy, trial: _Prepared, rows: list[Row] | str, folder: Path) -> None:
-    number, target = trial.drawn.number, request.target
-    values, missing, reason = None, MOST_SHORT, ""
-    kept: list[Row] = []
-    if isinstance(rows, str):
-        reason = rows
-    else:
-        kept = rows
-        times = [row["time_s"] for row in rows if row["time_s"] is not None]
-        if len(times) == len(rows) == request.tuning_seeds:
-            mean_s = fmean(times)
-            values, missing = values_of(request.objectives, trial.rates, mean_s), 0.0
-        else:
-            missing = shortfall(target, rows[-1]["best"])
-            reason = _why(rows[-1], trial.bound_s, target.words)
-    if trial.scenario is not None:
-        write_scenario(folder / TRIALS / f"{number:04d}.yaml", trial.scenario)
-    choice = trial.drawn.choice
-    study.add(
-        trial.drawn,
-        values=values,
-        missing=missing,
-        attributes={
-            "choice": {name: getattr(choice, name) for name in SearchChoice.__dataclass_fields__},
-            "reason": reason,
-            "rows": kept,
-            "bound_s": trial.bound_s if math.isfinite(trial.bound_s) else None,
-            "scenario": f"{TRIALS}/{number:04d}.yaml" if trial.scenario is not None else None,
-        },
-    )
+def _ended(request: PlanRequest, trial: PlanTrial, scenario: Scenario, outcome: list[Row] | TaskFailure) -> PlanTrial:
+    """Returns a trial with its rows, and with its figures or the reason why it has none."""
+    if isinstance(outcome, TaskFailure):
+        return replace(trial, reason=f"cannot run: {_short(outcome.message)}")
+    times = [row["time_s"] for row in outcome if row["time_s"] is not None]
+    if len(times) == len(outcome) == request.tuning_seeds:
+        return replace(trial, rows=outcome, values=values_of(request.objectives, rates_of_run(scenario), fmean(times)))
+    return replace(trial, rows=outcome, reason=_why(outcome[-1], trial.bound_s or math.inf, request.target.words))
+
+
+def rates_of_run(scenario: Scenario) -> PriceRates:
+    """Returns the price and the power of the nodes that the only algorithm of a scenario uses."""
+    return rates_of(scenario, alone=scenario.algorithms[0].alone)
 
 
 def _why(row: Row, bound: float, target: str) -> str:
@@ -387,14 +367,20 @@ def _short(error: object) -> str:
     return str(error).splitlines()[0]
 
 
-def _counting(progress: Report | None, done: int, trials: int) -> Callable[[], None]:
-    """Returns a function that reports the end of one more trial."""
-    count = done
+def counting(progress: Report | None, total: int, what: str, done: int = 0) -> Callable[[], None]:
+    """Returns a function that reports the end of one more of them.
+
+    Args:
+        progress: the callback; None: nothing is reported.
+        total: number of all.
+        what: what they are.
+        done: number of those that have ended.
+    """
+    numbers = count(done + 1)
 
     def ended() -> None:
-        nonlocal count
-        count += 1
+        number = next(numbers)
         if progress is not None:
-            progress(f"{count} of {trials} trials", count / trials)
+            progress(f"{number} of {total} {what}", number / total)
 
     return ended

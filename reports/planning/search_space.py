@@ -348,14 +348,7 @@ def reported_seeds(seed: int, count: int) -> tuple[int, ...]:
 
 
 def scenario_of(
-    base: Document,
-    kinds: Mapping[str, Offered],
-    choice: SearchChoice,
-    *,
-    stop: Mapping[str, Any],
-    target: Mapping[str, Any],
-    seed: int,
-    seeds: int = 1,
+    base: Document, kinds: Mapping[str, Offered], choice: SearchChoice, target: Aim | None, seeds: Sequence[int]
 ) -> dict[str, Any]:
     """Returns the scenario of a choice as plain data; it is not validated.
 
@@ -363,11 +356,10 @@ def scenario_of(
         base: the given scenario, with an entry for each method.
         kinds: the nodes of each kind, from `offered_nodes`.
         choice: the choice.
-        stop: values of the section `stop` that replace those of the scenario.
-        target: the section `target`.
-        seed: the first seed.
-        seeds: the number of seeds.
+        target: where its runs end, besides the stops of the scenario; None: only these.
+        seeds: successive seeds.
     """
+    aim = {} if target is None else {target.kind: target.value}
     made = copy.deepcopy(dict(base))
     entry = next(item for item in made["algorithms"] if item["name"] == choice.method)
     made["algorithms"] = [{**entry, **choice.hyperparameters}]
@@ -377,9 +369,8 @@ def scenario_of(
         if (own := node.get("batch_per_worker")) is not None:  # it stays as many times the usual batch
             node["batch_per_worker"] = max(1, round(own * choice.batch_per_worker / given))
     made["workload"] = {**made["workload"], "batch_per_worker": choice.batch_per_worker}
-    made["stop"] = {**made["stop"], **stop}
-    made["target"] = dict(target)
-    made["seed"], made["seeds"] = seed, seeds
+    made["stop"], made["target"] = {**made["stop"], **aim}, aim
+    made["seed"], made["seeds"] = seeds[0], len(seeds)
     made["train"] = {**made["train"], "checkpoint": None}
     return made
 
@@ -477,7 +468,7 @@ Row = dict[str, Any]
 
 def evaluate(piece: SearchPiece) -> list[Row]:
     """Returns a row for each seed that was simulated."""
-    from paceline.reports.sweeps.point_store import PointStore, point_key
+    from paceline.reports.sweeps.point_store import PointStore, key_of
     from paceline.scenarios.resolution.plan import names_of
     from paceline.simulator.runs.run import simulate
 
@@ -486,7 +477,7 @@ def evaluate(piece: SearchPiece) -> list[Row]:
     (name,) = names_of(scenario.algorithms)
     for seed in range(scenario.seed, scenario.seed + scenario.seeds):
         alone = scenario.model_copy(update={"seed": seed, "seeds": 1})
-        key = point_key(alone, name, seed)
+        key = key_of(alone.dump(), name)
         row = store.get(key)
         if row is None:
             (run,) = simulate(alone)

@@ -1,18 +1,18 @@
 """Distributes independent tasks to processes of this machine or of a Dask cluster; a task that fails affects no other.
 
-* A worker process runs one task after another and keeps no state. If a worker dies, its task fails, and another worker
-  replaces it.
-* No worker outlives its parent: the parent ends the workers when it exits, and each worker also detects the parent's
-  death, since a killed parent cannot do this. Only the parent handles Ctrl-C.
-* Workers are forked by a fork server, a process without threads that has imported the simulator once for all of them.
+* Both are executors of `concurrent.futures`. If a process dies, its executor gives up tasks, of which only one may have
+  killed it. Therefore these are repeated alone, one after another, when the others have ended. A task whose process
+  dies again has failed.
+* No process outlives its parent: each has one end of a pipe whose other end only the parent has, and ends when that is
+  closed, by the parent or by the parent's death. Only the parent handles Ctrl-C.
+* Processes are forked by a fork server, a process without threads that has imported the simulator once for all of them.
   A fork of the parent would copy locks that its threads may hold.
-* Dask repeats the tasks of a worker that has died on other workers, `distributed.scheduler.allowed-failures` times.
-  Then it gives up all of them, although only one may have killed the workers. Therefore the tasks that it gave up are
-  repeated alone, one after another, when the others have ended. A task that kills its worker again has failed.
+* Dask repeats the tasks of a worker that has died on other workers, `distributed.scheduler.allowed-failures` times,
+  before it gives them up.
 * A local Dask cluster ends with this process. On a given cluster, the tasks are cancelled when this process ends, and
   its workers stay.
 
-Source: documentation of dask.distributed (Client.submit, as_completed, LocalCluster).
+Source: documentation of concurrent.futures and of dask.distributed (Client.get_executor, LocalCluster).
 """
 
 from __future__ import annotations
@@ -24,23 +24,21 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
-from uuid import uuid4
 
 from paceline.algorithms.core.errors import InputError, PacelineError, RunFailed
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
-GRACE_S = 2.0
-"""seconds after which a worker that was asked to end is killed"""
 MISSING = "--engine dask: found no package dask.distributed, expected it installed: pip install 'paceline[dask]'"
-DIED = "its process died on several workers of the cluster, also when it ran alone; was there enough memory?"
+DIED = "its process died, also when it ran alone; was there enough memory?"
 CONNECT_S = 30.0
 """seconds until a scheduler must have answered; INFERENCE: the default of dask.distributed"""
 BATCH = 4
@@ -63,9 +61,6 @@ class TaskFailure:
     """the traceback of a Python exception"""
 
 
-Worker = tuple[Connection, BaseProcess]
-
-
 def cores() -> int:
     """Returns the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -73,135 +68,21 @@ def cores() -> int:
 
 def each(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], *, jobs: int, preload: Sequence[str] = ()
-) -> Iterator[tuple[int, Done[Result] | TaskFailure]]:
+) -> Generator[tuple[int, Done[Result] | TaskFailure], None, None]:
     """Runs all tasks and yields the position and the result of each when it ends.
 
     Args:
         work: an importable function, since it, its arguments and its results go through pipes.
         pieces: the arguments of the tasks, which are started in this order.
         jobs: number of parallel processes.
-        preload: modules that every worker needs, imported only once.
+        preload: modules that every process needs, imported only once.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, *preload])
-    todo = deque(enumerate(pieces))
-    workers: list[BaseProcess] = []
-    idle: list[Worker] = []
-    busy: dict[Connection, tuple[int, BaseProcess]] = {}
-    try:
-        while todo or busy:
-            while todo and len(busy) < jobs:
-                pipe, process = idle.pop() if idle else _start(context, work, workers)
-                number, piece = todo.popleft()
-                if _hand_over(pipe, piece):
-                    busy[pipe] = number, process
-                else:
-                    yield number, _death(process)
-            for ready in wait(list(busy)):
-                assert isinstance(ready, Connection)
-                number, process = busy.pop(ready)
-                answer = _answer(ready)
-                if answer is not None:
-                    idle.append((ready, process))
-                yield number, answer or _death(process)
-    finally:
-        _end(workers)
-
-
-def _start(context: Any, work: Callable[[Any], Any], workers: list[BaseProcess]) -> Worker:
-    ours, child = context.Pipe()
-    process = context.Process(target=_serve, args=(child, work), daemon=True)
-    with without_interrupts():
-        process.start()
-        workers.append(process)
-    child.close()  # otherwise the pipe would stay open after the end of the worker
-    return ours, process
-
-
-@contextmanager
-def without_interrupts() -> Iterator[None]:
-    """Blocks Ctrl-C; processes that start meanwhile, and those that they fork, ignore it permanently."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _hand_over(pipe: Connection, piece: Any) -> bool:
-    """Sends a task to a worker; returns whether the worker was alive."""
-    try:
-        pipe.send(piece)
-    except OSError:
-        return False
-    return True
-
-
-def _answer(pipe: Connection) -> Done[Any] | TaskFailure | None:
-    """Returns the answer of a worker; None if it has died."""
-    try:
-        answer: Done[Any] | TaskFailure = pipe.recv()
-    except (EOFError, OSError):
-        return None
-    return answer
-
-
-def _death(process: BaseProcess) -> TaskFailure:
-    process.join(GRACE_S)
-    code = process.exitcode
-    if code is not None and code < 0:
-        return TaskFailure(f"its process was killed by {signal.Signals(-code).name}; was there enough memory?")
-    return TaskFailure(f"its process ended with exit status {code}")
-
-
-def _end(workers: Sequence[BaseProcess]) -> None:
-    for process in workers:
-        process.terminate()
-    for process in workers:
-        process.join(GRACE_S)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-        process.close()
-
-
-def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
-    """The main function of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    while True:
-        try:
-            piece = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(attempt(work, piece))
-
-
-def attempt(work: Callable[[Piece], Result], piece: Piece) -> Done[Result] | TaskFailure:
-    """Returns the result of a task, or its error.
-
-    Args:
-        work: the function.
-        piece: its argument.
-    """
-    try:
-        return Done(work(piece))
-    except PacelineError as error:
-        return TaskFailure(str(error), traceback.format_exc())
-    except Exception as error:
-        return TaskFailure(f"{type(error).__name__}: {error}", traceback.format_exc())
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
+    return _each(lambda: _processes(jobs, preload), work, pieces, jobs)
 
 
 def each_on_dask(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], *, jobs: int, scheduler: str | None = None
-) -> Iterator[tuple[int, Done[Result] | TaskFailure]]:
+) -> Generator[tuple[int, Done[Result] | TaskFailure], None, None]:
     """Runs all tasks and yields the position and the result of each when it ends.
 
     Args:
@@ -219,39 +100,109 @@ def each_on_dask(
         return
     with _client(jobs, scheduler) as client:
         ahead = max(1, jobs, sum(client.nthreads().values())) * BATCH
-        given_up: list[int] = []
-        for position, answer in _together(client, work, list(enumerate(pieces)), ahead):
-            if answer is None:
-                given_up.append(position)
-            else:
-                yield position, answer
-        for position in given_up:
-            for _, answer in _together(client, work, [(position, pieces[position])], 1):
-                yield position, TaskFailure(DIED) if answer is None else answer
+        yield from _each(lambda: nullcontext(client.get_executor(pure=False)), work, pieces, ahead)
 
 
-def _together(
-    client: Any, work: Callable[[Piece], Result], pieces: Sequence[tuple[int, Piece]], ahead: int
+def _each(
+    executors: Callable[[], AbstractContextManager[Executor]],
+    work: Callable[[Piece], Result],
+    pieces: Sequence[Piece],
+    ahead: int,
+) -> Generator[tuple[int, Done[Result] | TaskFailure], None, None]:
+    """Runs all tasks, of which `ahead` are in an executor at a time; tasks that it gives up are repeated alone."""
+    waiting, given_up = deque(enumerate(pieces)), list[int]()
+    while waiting:
+        with executors() as executor:
+            for position, answer in _until_broken(executor, work, waiting, ahead):
+                if answer is None:
+                    given_up.append(position)
+                else:
+                    yield position, answer
+    for position in given_up:
+        with executors() as executor:
+            for _, answer in _until_broken(executor, work, deque([(position, pieces[position])]), 1):
+                yield position, answer or TaskFailure(DIED)
+
+
+def _until_broken(
+    executor: Executor, work: Callable[[Piece], Result], waiting: deque[tuple[int, Piece]], ahead: int
 ) -> Iterator[tuple[int, Done[Result] | TaskFailure | None]]:
-    """Runs tasks and yields the result of each when it ends; None if Dask gave it up because its workers died."""
-    from distributed import as_completed
+    """Runs the waiting tasks until none is left or the executor takes none; yields None for a task that it gave up."""
+    running: dict[Future[Done[Result] | TaskFailure], int] = {}
+    while True:
+        with suppress(BrokenExecutor), without_interrupts():  # processes start when tasks are submitted
+            while waiting and len(running) < ahead:
+                running[executor.submit(attempt, work, waiting[0][1])] = waiting[0][0]
+                waiting.popleft()
+        if not running:
+            return
+        for future in wait_for(running, return_when=FIRST_COMPLETED).done:
+            yield running.pop(future), _answer(future)
 
-    waiting = iter(pieces)
-    positions: dict[str, int] = {}
 
-    def submit() -> Any:
-        for position, piece in waiting:
-            future = client.submit(attempt, work, piece, key=f"paceline-{uuid4()}", priority=-position)
-            positions[future.key] = position
-            return future
-        return None
+def _answer(future: Future[Done[Result] | TaskFailure]) -> Done[Result] | TaskFailure | None:
+    """Returns the answer of a task that has ended; None if its process, or another one of its executor, has died."""
+    try:
+        return future.result()
+    except CancelledError:
+        raise RunFailed("--engine dask: the cluster was closed before all runs had ended") from None
+    except Exception as error:  # such as a result that cannot be sent
+        died = isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"  # of Dask
+        return None if died else _failure(error)
 
-    ended = as_completed([future for _ in range(ahead) if (future := submit()) is not None])
-    for future in ended:
-        yield positions.pop(future.key), _result(future)
-        future.release()
-        if (following := submit()) is not None:
-            ended.add(following)
+
+def _failure(error: Exception) -> TaskFailure:
+    message = str(error) if isinstance(error, PacelineError) else f"{type(error).__name__}: {error}"
+    return TaskFailure(message, "".join(traceback.format_exception(error)))
+
+
+def attempt(work: Callable[[Piece], Result], piece: Piece) -> Done[Result] | TaskFailure:
+    """Returns the result of a task, or its error.
+
+    Args:
+        work: the function.
+        piece: its argument.
+    """
+    try:
+        return Done(work(piece))
+    except Exception as error:
+        return _failure(error)
+
+
+@contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Blocks Ctrl-C; processes that start meanwhile, and those that they fork, ignore it permanently."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _processes(jobs: int, preload: Sequence[str]) -> Iterator[Executor]:
+    """Yields an executor of processes of this machine, which are ended after the block."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *preload])
+    open_end, parents_end = context.Pipe(duplex=False)
+    executor = ProcessPoolExecutor(jobs, context, initializer=_end_with_parent, initargs=(open_end,))
+    try:
+        yield executor
+    finally:
+        parents_end.close()
+        executor.shutdown(cancel_futures=True)
+        open_end.close()
+
+
+def _end_with_parent(parents: Connection) -> None:
+    """Lets this process end when the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        wait([parents])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
@@ -263,46 +214,23 @@ def _client(jobs: int, scheduler: str | None) -> Iterator[Any]:
         raise InputError(MISSING) from error
     for name in ("distributed.worker", "distributed.nanny", "distributed.scheduler", "distributed.core"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # failures are reported with the run that has them
-    if scheduler is None:
-        with without_interrupts(), suppress(TimeoutError):  # inherited by the threads and processes of the cluster
-            cluster = distributed.LocalCluster(
-                n_workers=jobs,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=None,  # pyright: ignore[reportArgumentType]  # documented: no dashboard
-                silence_logs=logging.CRITICAL,
-            )
-            client = distributed.Client(cluster)
+    with suppress(TimeoutError), ExitStack() as stack:  # of closing
+        cluster: Any = scheduler
+        if scheduler is None:
+            with without_interrupts():  # inherited by the threads and processes of the cluster
+                cluster = distributed.LocalCluster(
+                    n_workers=jobs,
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address=None,  # pyright: ignore[reportArgumentType]  # documented: no dashboard
+                    silence_logs=logging.CRITICAL,
+                )
+                stack.enter_context(cluster)
         try:
-            yield client
-        finally:
-            with suppress(TimeoutError):
-                client.close()
-                cluster.close()
-        return
-    try:
-        client = distributed.Client(scheduler, timeout=CONNECT_S)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"--scheduler: found {scheduler!r}, where no Dask scheduler answers ({error}); expected an address such as "
-            "tcp://login1:8786"
-        ) from error
-    try:
+            client = stack.enter_context(distributed.Client(cluster, timeout=CONNECT_S))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"--scheduler: found {scheduler!r}, where no Dask scheduler answers ({error}); expected an address "
+                "such as tcp://login1:8786"
+            ) from error
         yield client
-    finally:
-        with suppress(TimeoutError):
-            client.close()
-
-
-def _result(future: Any) -> Any:
-    """Returns the result of a task that has ended, or its failure; None if its workers died."""
-    from distributed.scheduler import KilledWorker
-
-    if future.status == "cancelled":
-        raise RunFailed("--engine dask: the cluster was closed before all runs had ended")
-    try:
-        return future.result()
-    except KilledWorker:
-        return None
-    except Exception as error:  # such as a result that cannot be sent
-        return TaskFailure(f"{type(error).__name__}: {error}", traceback.format_exc())

@@ -27,8 +27,6 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
 from paceline.records.document import plain
 from paceline.records.machine import package_versions
-from paceline.scenarios import Scenario
-from paceline.scenarios.sections.methods import Algorithms
 
 FORMAT = 1
 """version of the files; a different one counts as missing"""
@@ -74,7 +72,7 @@ class PointStore:
         """Stores the result of a point, atomically.
 
         Args:
-            key: the point's key, of `point_key`.
+            key: the point's key, of `key_of`.
             row: the result: data that JSON can represent; numbers of NumPy and paths are converted.
 
         Raises:
@@ -95,49 +93,19 @@ class PointStore:
                     path.unlink()
 
 
-def point_key(scenario: Scenario, algorithm: str, seed: int) -> str:
-    """Returns the key of a point: 32 hexadecimal digits.
-
-    Args:
-        scenario: the scenario, which may have further algorithms and seeds; these do not change the key.
-        algorithm: the name of one of its algorithms, as `names_of` returns it.
-        seed: the seed.
-
-    Raises:
-        ValueError: the scenario has no such algorithm.
-
-    >>> from paceline.scenarios import load
-    >>> one, other = load("quickstart"), load("quickstart", ["seeds=5", "algorithms=[agd]"])
-    >>> point_key(one, "agd", 3) == point_key(other, "agd", 3) != point_key(one, "agd", 4)
-    True
-    """
-    return key_of(only(scenario, algorithm, seed).dump(), algorithm)
-
-
-def only(scenario: Scenario, algorithm: str, seed: int) -> Scenario:
-    """Returns the scenario with one of its algorithms and one seed.
-
-    Args:
-        scenario: the scenario.
-        algorithm: the name of one of its algorithms.
-        seed: the seed.
-
-    Raises:
-        ValueError: the scenario has no such algorithm.
-    """
-    algorithms = Algorithms.of(scenario.algorithms)
-    if algorithm not in algorithms.labels:
-        raise ValueError(f"found no algorithm {algorithm!r}, expected one of {', '.join(algorithms.labels)}")
-    alone = algorithms.only(algorithms.labels.index(algorithm))
-    return scenario.model_copy(update={"algorithms": alone, "seed": seed, "seeds": 1})
-
-
 def key_of(dump: Mapping[str, Any], algorithm: str) -> str:
     """Returns the key of a point from the dump of a scenario with one algorithm and one seed.
 
     Args:
         dump: the dump.
-        algorithm: the name of its algorithm.
+        algorithm: the name of its algorithm, as `names_of` returns it.
+
+    Returns:
+        32 hexadecimal digits.
+
+    >>> from paceline.scenarios import load
+    >>> key_of(load("quickstart").dump(), "agd") == key_of(load("quickstart", ["seed=9"]).dump(), "agd")
+    False
     """
     files = {text: state for text in dict.fromkeys(_texts(dump)) if (state := _content(text)) is not None}
     content = {"scenario": dump, "algorithm": algorithm, "files": files, "model": model_version()}

@@ -15,7 +15,8 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -179,7 +180,7 @@ class _Piece:
 
     scenario: dict[str, Any]
     algorithm: str
-    folder: Path | None
+    folder: Path | None = None
     model: str | None = None
     """the version of the model that the worker must have; None: not compared, on this machine"""
 
@@ -259,32 +260,46 @@ def run(
             of their ends.
     """
     check_own_methods(*(point.scenario for point in points))
-    entries, pieces, scenarios = _plan(points, records, engine)
+    planned = _planned(points, records)
+    entries = [entry for entry, _ in planned]
+    model = model_version() if engine == "dask" else None
+    pieces = [
+        _Piece(
+            alone.dump(),
+            entry.algorithm,
+            None if records is None else records.absolute() / Path(str(entry.path)).name,
+            model,
+        )
+        for entry, alone in planned
+    ]
     jobs = jobs or cores()
-    todo, reused = [], 0
+
+    def end(number: int, answer: Done[Outcome] | TaskFailure) -> None:
+        entries[number] = _ended(*planned[number], answer)
+        if ended is not None:
+            ended(entries[number])
+
+    todo = []
     for number, piece in enumerate(pieces):
         row = None if fresh else _stored(store, piece)
         if row is None:
             todo.append(number)
-            continue
-        reused += 1
-        entries[number] = _ended(entries[number], Done(row), scenarios[number])
-        if ended is not None:
-            ended(entries[number])
+        else:
+            end(number, Done(row))
+    reused = len(pieces) - len(todo)
     todo.sort(key=lambda number: -entries[number].workers)  # the longest first: no long tail
-    left = TimeLeft.of(jobs, (_kind(entries[number]) for number in todo))
-    results = _results([pieces[number] for number in todo], jobs, engine, scheduler)
-    for done, (position, came) in enumerate(results, start=1 + reused):
-        number = todo[position]
-        came = _plain(came)
-        if store is not None and isinstance(came, Done):
-            store.put(pieces[number].key, came.result)
-        entry = entries[number] = _ended(entries[number], came, scenarios[number])
-        left.ended(_kind(entry), None if isinstance(came, TaskFailure) else came.result["took_s"])
-        if ended is not None:
-            ended(entry)
-        if progress is not None:
-            progress(_progress(done, len(pieces), reused, left), done / len(pieces))
+    left = TimeLeft(jobs, Counter(_kind(entries[number]) for number in todo))
+    with closing(_results([pieces[number] for number in todo], jobs, engine, scheduler)) as results:
+        for done, (position, answer) in enumerate(results, start=1 + reused):
+            number = todo[position]
+            if isinstance(answer, Done):
+                answer = Done(json.loads(json.dumps(answer.result, default=plain)))  # as it will be when it was stored
+                if store is not None:
+                    store.put(pieces[number].key, answer.result)
+            left.ended(_kind(entries[number]), answer.result["took_s"] if isinstance(answer, Done) else None)
+            end(number, answer)
+            if progress is not None:
+                progress(_progress(done, len(pieces), reused, left), done / len(pieces))
     return assemble(points, entries, reused)
 
 
@@ -311,42 +326,31 @@ def assemble(points: Sequence[Point], entries: Iterable[SweepEntry], reused: int
 
 def keys_of(points: Sequence[Point]) -> list[str]:
     """Returns the keys of all runs of a grid, in its order (`point_store`)."""
-    return [piece.key for piece in _plan(points, None, "processes")[1]]
+    return [key_of(alone.dump(), entry.algorithm) for entry, alone in _planned(points, None)]
 
 
-def _plan(
-    points: Sequence[Point], records: Path | None, engine: Engine
-) -> tuple[list[SweepEntry], list[_Piece], list[Scenario]]:
-    """Returns the entry, the task and the scenario of each run, in the order of the grid."""
-    entries: list[SweepEntry] = []
-    pieces, scenarios = [], []
-    model = model_version() if engine == "dask" else None
-    for number, point in enumerate(points):
-        for entry, alone in _runs(point.values, point.scenario):
-            name = f"{number + 1:04d}-{slug(entry.algorithm)}-{entry.seed}"
-            path = None if records is None else f"{records.name}/{name}"
-            entries.append(dataclasses.replace(entry, number=len(entries), path=path))
-            folder = None if records is None else records.absolute() / name
-            pieces.append(_Piece(alone.dump(), entry.algorithm, folder, model))
-            scenarios.append(alone)
-    return entries, pieces, scenarios
-
-
-def _runs(values: Mapping[str, Any], scenario: Scenario) -> list[tuple[SweepEntry, Scenario]]:
-    """Returns the runs of a point, each with a scenario of this run only."""
-    workers, batches = scenario.cluster.workers, set(scenario.cluster.batches(scenario.workload))
-    batch = batches.pop() if len(batches) == 1 else None
-    algorithms = Algorithms.of(scenario.algorithms)
-    return [
-        (
-            SweepEntry(
-                vary=values, algorithm=name, seed=seed, workers=1 if method.alone else workers, batch_per_worker=batch
-            ),
-            scenario.model_copy(update={"algorithms": algorithms.only(index), "seed": seed, "seeds": 1}),
-        )
-        for index, (name, method) in enumerate(zip(algorithms.labels, algorithms, strict=True))
-        for seed in range(scenario.seed, scenario.seed + scenario.seeds)
-    ]
+def _planned(points: Sequence[Point], records: Path | None) -> list[tuple[SweepEntry, Scenario]]:
+    """Returns all runs in the order of the grid, each with a scenario of this run only."""
+    planned: list[tuple[SweepEntry, Scenario]] = []
+    for number, point in enumerate(points, start=1):
+        scenario = point.scenario
+        workers, batches = scenario.cluster.workers, set(scenario.cluster.batches(scenario.workload))
+        batch = batches.pop() if len(batches) == 1 else None
+        algorithms = Algorithms.of(scenario.algorithms)
+        for index, (name, method) in enumerate(zip(algorithms.labels, algorithms, strict=True)):
+            for seed in range(scenario.seed, scenario.seed + scenario.seeds):
+                entry = SweepEntry(
+                    vary=point.values,
+                    algorithm=name,
+                    seed=seed,
+                    workers=1 if method.alone else workers,
+                    batch_per_worker=batch,
+                    number=len(planned),
+                    path=None if records is None else f"{records.name}/{number:04d}-{slug(name)}-{seed}",
+                )
+                alone = {"algorithms": algorithms.only(index), "seed": seed, "seeds": 1}
+                planned.append((entry, scenario.model_copy(update=alone)))
+    return planned
 
 
 def _stored(store: PointStore | None, piece: _Piece) -> dict[str, Any] | None:
@@ -359,25 +363,17 @@ def _stored(store: PointStore | None, piece: _Piece) -> dict[str, Any] | None:
 
 def _results(
     pieces: Sequence[_Piece], jobs: int, engine: Engine, scheduler: str | None
-) -> Iterator[tuple[int, Done[Outcome] | TaskFailure]]:
+) -> Generator[tuple[int, Done[Outcome] | TaskFailure], None, None]:
     if engine == "dask":
         return each_on_dask(_simulated, pieces, jobs=jobs, scheduler=scheduler)
     return each(_simulated, pieces, jobs=jobs, preload=[__name__, SIMULATOR])
 
 
-def _plain(came: Done[Outcome] | TaskFailure) -> Done[Outcome] | TaskFailure:
-    """Returns a result as it will be after it was stored as JSON."""
-    if isinstance(came, TaskFailure):
-        return came
-    return Done(json.loads(json.dumps(came.result, default=plain)))
-
-
-def _ended(entry: SweepEntry, came: Done[Outcome] | TaskFailure, scenario: Scenario) -> SweepEntry:
-    if isinstance(came, TaskFailure):
-        return dataclasses.replace(entry, error=came.message, trace=came.trace, path=None)
-    summary = came.result["summary"]
-    cost = cost_of(scenario, summary)
-    return dataclasses.replace(entry, summary=summary, warnings=came.result["warnings"], cost=cost)
+def _ended(entry: SweepEntry, scenario: Scenario, answer: Done[Outcome] | TaskFailure) -> SweepEntry:
+    if isinstance(answer, TaskFailure):
+        return dataclasses.replace(entry, error=answer.message, trace=answer.trace, path=None)
+    summary, warnings = answer.result["summary"], answer.result["warnings"]
+    return dataclasses.replace(entry, summary=summary, warnings=warnings, cost=cost_of(scenario, summary))
 
 
 def _kind(entry: SweepEntry) -> tuple[str, int]:
@@ -473,11 +469,6 @@ class TimeLeft:
     waiting: Counter[Kind]
     """number of runs of each kind that have not ended"""
     _seconds: dict[Kind, list[float]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, jobs: int, kinds: Iterable[Kind]) -> TimeLeft:
-        """Returns an estimate for runs of these kinds, of which none has ended."""
-        return cls(jobs, Counter(kinds))
 
     def ended(self, kind: Kind, seconds: float | None) -> None:
         """Records the end of a run.

@@ -81,7 +81,7 @@ def test_batches_together_do_not_exceed_the_samples() -> None:
 def test_a_plan_keeps_the_ratio_of_the_batches() -> None:
     given = mixed(16, 32)
     choice = SearchChoice(method="sync-sgd", nodes=OWN_NODES, workers=4, batch_per_worker=48, hyperparameters={})
-    made = load(scenario_of(given.dump(), offered_nodes(given), choice, stop={}, target={}, seed=1))
+    made = load(scenario_of(given.dump(), offered_nodes(given), choice, None, [1]))
     assert made.plans()[0].job.batches == (32, 32, 64, 64)
 
 

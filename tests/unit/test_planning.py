@@ -125,7 +125,7 @@ def test_nodes_are_taken_in_order_and_repeated() -> None:
 def test_every_number_of_workers_is_possible(workers: int) -> None:
     given = load("quickstart")
     choice = SearchChoice(method="sync-sgd", nodes="cluster", workers=workers, batch_per_worker=16)
-    made = load(scenario_of(given.dump(), offered_nodes(given), choice, stop={}, target={}, seed=1))
+    made = load(scenario_of(given.dump(), offered_nodes(given), choice, None, [1]))
     assert made.cluster.workers == workers
     assert made.workload.batch_per_worker == 16
 

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from paceline.reports.sweeps import point_store
-from paceline.reports.sweeps.point_store import ABANDONED_S, PointStore, key_of, model_version, point_key
-from paceline.scenarios import Scenario, load
+from paceline.reports.sweeps.point_store import ABANDONED_S, PointStore, key_of, model_version
+from paceline.reports.sweeps.sweep import _planned, keys_of
+from paceline.scenarios import load
+from paceline.scenarios.resolution.grid import Point
 
 METHOD = """
 from paceline.algorithms.methods.synchronous import SyncSgd
@@ -25,7 +27,11 @@ class Mine(SyncSgd):
 
 
 def key(*changes: str, algorithm: str = "agd", seed: int = 3) -> str:
-    return point_key(load("quickstart", changes), algorithm, seed)
+    """The key of one run of a sweep with one point."""
+    point = Point(values={}, scenario=load("quickstart", [f"seed={seed}", *changes]))
+    keys = {(run.algorithm, run.seed): key_of(alone.dump(), run.algorithm) for run, alone in _planned([point], None)}
+    assert sorted(keys.values()) == sorted(keys_of([point]))
+    return keys[algorithm, seed]
 
 
 @pytest.mark.parametrize(
@@ -86,12 +92,6 @@ def test_an_edited_data_set_changes_the_key(tmp_path: Path) -> None:
     before = key_of(dump, "agd")
     (tmp_path / "train.bin").write_bytes(b"123")
     assert key_of(dump, "agd") != before
-
-
-def test_an_unknown_algorithm_is_an_error() -> None:
-    scenario: Scenario = load("quickstart")
-    with pytest.raises(ValueError, match="nothing"):
-        point_key(scenario, "nothing", 3)
 
 
 def test_numbers_survive_exactly(tmp_path: Path) -> None:

@@ -201,14 +201,13 @@ def test_mistakes_of_a_plan_name_arguments() -> None:
 
 def test_a_plan_has_the_scenario_of_its_best_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search is that of test_planning; here it has two trials, evaluated in this process."""
-    from paceline.reports.planning import planner, search
+    from paceline.reports.planning import search
     from paceline.reports.sweeps.parallel_tasks import Done
 
     def each(work: Any, pieces: Any, **_: Any) -> Any:
         return ((at, Done(work(piece))) for at, piece in enumerate(pieces))
 
-    for module in (planner, search):
-        monkeypatch.setattr(module, "each", each)
+    monkeypatch.setattr(search, "each", each)
     found = paceline.plan(
         QUADRATIC, target=paceline.Target(loss=0.05), algorithms=["sync-sgd"], minimise=["time", "cost"],
         workers=[2], batches=[8], trials=2, tuning_seeds=1, seeds=2, within=3600, jobs=1,
