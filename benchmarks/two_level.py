@@ -81,7 +81,7 @@ class Times(GradientsOnly):
     between_s: float = 0.0
     """time of a rank beside gradient, exchange and update"""
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         return self.gradient_s
 
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:

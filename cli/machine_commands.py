@@ -71,12 +71,27 @@ def calibrate(
             metavar="RUN", help="Import gradients and collectives from a run of paceline train; may be repeated."
         ),
     ] = None,
+    steps: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measure nothing: fit how step times vary between workers and over time, from a table (CSV, Parquet) "
+            "with the columns worker, step and seconds, and optionally begin, node and job; a stored run; or traces of "
+            "torch.profiler or Chrome. May be repeated. Default file to write: step-time.yaml.",
+        ),
+    ] = None,
     import_only: Annotated[
         bool, typer.Option("--import-only", help="Measure nothing: the file has only what is imported.")
     ] = False,
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="The file to write; an existing one is replaced.", dir_okay=False)
-    ] = Path("machine.yaml"),
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The file to write; an existing one is replaced. Default: machine.yaml.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[Output, Only("as_json", "quiet", "verbose")],
 ) -> None:
     """Measure gradients, messages and collectives on this machine, and write them to a file.
@@ -96,11 +111,17 @@ def calibrate(
       paceline calibrate my.yaml --torch-profile trace.json --import-only
       paceline calibrate my.yaml --osu 16/2=osu.txt --import-only
       paceline calibrate --run runs/my-sync-sgd-1-measured-1 --import-only
+      paceline calibrate --steps steps.csv
+      paceline simulate my.yaml --set "cluster.step_time={file: step-time.yaml}"
       srun --nodes=2 --ntasks-per-node=3 paceline calibrate my.yaml
       paceline simulate my.yaml --machine node.yaml
       paceline compare my.yaml --no-pace --machine node.yaml
     """
-    started = joined(os.environ)
+    if steps:
+        out = out or Path("step-time.yaml")
+        _fit_steps(steps, out, output, beside=scenario or nccl_tests or osu or torch_profile or run)
+        return
+    started, out = joined(os.environ), out or Path("machine.yaml")
     from paceline.reports.machine_answer import CalibrationRequest, calibrate_joined, calibration_answer
     from paceline.reports.machine_answer import calibrate as calibrated
     from paceline.scenarios.machine_file import save_machine
@@ -135,6 +156,22 @@ def calibrate(
     output.give(calibration_answer(machine))
     for text in (machine.made.verdict, *machine.assumed):
         output.note(text)
+    if not output.as_json:
+        output.note(f"stored in {out}")
+
+
+def _fit_steps(paths: list[Path], out: Path, output: Output, beside: object) -> None:
+    """Fits how steps vary, and writes it to a file."""
+    from paceline.reports.step_fit_answer import fit_all, fits_answer, save_fits
+
+    with reported(None):
+        if beside:
+            raise InputError("--steps: found beside a scenario or files to import; expected --steps alone")
+        if not out.parent.is_dir():
+            raise InputError(f"--out: found {str(out)!r}, expected a file in an existing folder")
+        fits = fit_all(paths)
+    save_fits(fits, out)
+    output.give(fits_answer(fits))
     if not output.as_json:
         output.note(f"stored in {out}")
 

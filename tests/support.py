@@ -83,7 +83,7 @@ class FixedTiming(GradientsOnly):
     access: Callable[[int, int], float] = lambda _rank, _nbytes: 0.0
     """seconds that a rank needs to move so many bytes of a shared cell"""
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         return self.compute(rank, step) if callable(self.compute) else self.compute
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:

@@ -9,7 +9,7 @@ use the graph.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -22,8 +22,8 @@ from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.catalogue.host_memory import HostMemory, StagingModel, host_memory
 from paceline.topologies.catalogue.libraries import Library
 from paceline.topologies.catalogue.storage_devices import StorageModel
-from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 from paceline.topologies.faults.link_faults import LinkFaultModel
+from paceline.topologies.faults.step_times import NO_VARIATION, StepTimes
 from paceline.topologies.faults.worker_faults import NO_FAULTS, DeathAt, FaultPlace, Faults, Speed, speed_of
 from paceline.topologies.graphs.compose import Cards, cards_of
 from paceline.topologies.graphs.graph import Graph, Vertex
@@ -39,7 +39,7 @@ class Node:
         seats: the vertices of its workers, one for each worker.
         host: the vertex of a server on this node.
         intra_node_link: the link between ranks on one vertex.
-        step_time: the jitter of its devices; None: the cluster's.
+        step_time: how the steps of its devices vary; None: the cluster's.
         memory: the bandwidth of its main memory.
         host_rates: the cost of charges on its host; None: they are free.
     """
@@ -49,7 +49,7 @@ class Node:
     seats: tuple[str, ...]
     host: str
     intra_node_link: LinkModel
-    step_time: Jitter | None = None
+    step_time: StepTimes | None = None
     memory: HostMemory = field(default_factory=lambda: host_memory(None))
     host_rates: ChargeRates | None = None
 
@@ -89,7 +89,7 @@ class ClusterModel:
 
     nodes: tuple[Node, ...]
     graph: Graph
-    step_time: Jitter = NO_JITTER
+    step_time: StepTimes = NO_VARIATION
     server_node: int = 0
     faults: Faults = NO_FAULTS
     link_faults: tuple[LinkFaultModel, ...] = ()
@@ -214,8 +214,8 @@ class ClusterModel:
         node = self.nodes[self.node_of(rank)]
         return node.host_rates if where == "host" else node.device.rates
 
-    def spread_of(self, rank: Rank, seed: int) -> Jitter:
-        """Returns the jitter of a rank's steps: the last of its own, else its node's, else the cluster's."""
+    def step_times_of(self, rank: Rank, seed: int) -> StepTimes:
+        """Returns the variation of a rank's steps: the last of its own, else its node's, else the cluster's."""
         own = [
             step_times.step_time
             for entry, step_times in enumerate(self.faults.step_times)
@@ -241,10 +241,23 @@ class ClusterModel:
         """Returns the deaths of a worker, of which the first one counts."""
         return [death for entry, death in enumerate(self.faults.deaths) if self._holds(death.place, rank, seed, entry)]
 
+    def varied(self, change: Callable[[StepTimes], StepTimes]) -> ClusterModel:
+        """Returns the same cluster whose steps vary otherwise, everywhere.
+
+        Args:
+            change: returns another variation for each of the cluster, of a node or of a worker.
+        """
+        nodes = tuple(
+            node if node.step_time is None else replace(node, step_time=change(node.step_time)) for node in self.nodes
+        )
+        own = tuple(replace(entry, step_time=change(entry.step_time)) for entry in self.faults.step_times)
+        faults = replace(self.faults, step_times=own)
+        return replace(self, nodes=nodes, step_time=change(self.step_time), faults=faults)
+
     def without_jitter(self) -> ClusterModel:
         """Returns the same cluster without jitter; stragglers remain slow."""
         even = tuple(replace(node, step_time=None) for node in self.nodes)
-        return replace(self, nodes=even, step_time=NO_JITTER, faults=replace(self.faults, step_times=()))
+        return replace(self, nodes=even, step_time=NO_VARIATION, faults=replace(self.faults, step_times=()))
 
     def _holds(self, place: FaultPlace, rank: Rank, seed: int, entry: int) -> bool:
         return place.holds(rank=int(rank), node=self.node_of(rank), nodes=len(self.nodes), seed=seed, entry=entry)

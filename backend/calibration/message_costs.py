@@ -184,8 +184,8 @@ class Later:
     pace: Pace
     offset: int
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        return self.pace.compute_s(rank, step + self.offset, samples)
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
+        return self.pace.compute_s(rank, step + self.offset, samples, start_s)
 
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
         return start_s + work_s  # slowdowns belong to the predicted run, not to the probed machine

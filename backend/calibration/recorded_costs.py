@@ -72,7 +72,7 @@ def updates(spans: Sequence[Span], turns: int) -> Updates:
 def late(spans: Sequence[Span], batch: int, pace: Pace) -> list[float]:
     """Returns by how much each gradient took longer than its modelled time."""
     return [
-        span.end_s - span.start_s - pace.compute_s(span.rank, span.step, batch)
+        span.end_s - span.start_s - pace.compute_s(span.rank, span.step, batch, span.start_s)
         for span in spans
         if span.activity == "compute"
     ]

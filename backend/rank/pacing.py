@@ -146,7 +146,7 @@ SIGN_S = 0.5
 class Pace(Protocol):
     """The modelled times of a device; the simulator uses the same."""
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         """Returns the time of one gradient, in seconds."""
         ...
 
@@ -196,7 +196,8 @@ class RankDevice:
             vector = batch.samples.weighted(vector)
             if self.pace is not None:
                 self._hold(
-                    self.pace.end_s(rank, start, self.pace.compute_s(rank, batch.samples.number, size)), thread.given_up
+                    self.pace.end_s(rank, start, self.pace.compute_s(rank, batch.samples.number, size, start)),
+                    thread.given_up,
                 )
             self.station.span(thread, "compute", start, step=step)
             self._counters.gradient(loss, self.station.clock.now() - start)
@@ -236,9 +237,9 @@ class RankDevice:
     ) -> None:
         step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
         station, clock, gathering = self.station, self.station.clock, Gathering(buckets)
-        due = iter(self._due(batch.samples.number, size, buckets))
         with self._free, station.busy():
             start = begun = clock.now()
+            due = iter(self._due(batch.samples.number, size, buckets, start))
 
             def hand_out(name: str, gradient: Any) -> None:
                 nonlocal begun
@@ -261,12 +262,12 @@ class RankDevice:
             self.nan_check.check_layers(step, loss)
             self._counters.gradient(loss, clock.now() - start)
 
-    def _due(self, number: int, size: int, buckets: Sequence[Bucket]) -> list[float] | list[None]:
+    def _due(self, number: int, size: int, buckets: Sequence[Bucket], start_s: float) -> list[float] | list[None]:
         """Returns after how much work a paced device has each bucket's gradient, last layers first, in seconds."""
         if self.pace is None:
             return [None] * len(buckets)
         forward, backward = self.pace.layer_shares()
-        whole_s = self.pace.compute_s(self.station.me.rank, number, size)
+        whole_s = self.pace.compute_s(self.station.me.rank, number, size, start_s)
         after = list(accumulate(reversed(backward)))
         last = accumulate(len(bucket.layers) for bucket in buckets)
         return [whole_s * (sum(forward) + after[count - 1]) for count in last]

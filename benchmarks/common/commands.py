@@ -35,6 +35,7 @@ SHORT_FORMS: tuple[ShortForm, ...] = (
     ShortForm("simulator", ("--short",), limit_s=600.0),
     ShortForm("collectives", ("--ranks", "512", "--topology-k", "14")),
     ShortForm("network"),
+    ShortForm("stragglers", ("--seeds", "1")),
     ShortForm("published", ("--utilisation", "1B", "--scale", "0.82")),
     ShortForm("checking", ("--methods", "sync-sgd,async-sgd", "--seconds", "10", "--bugs", "ssp-gate-off-by-one")),
     ShortForm("machine", ("--rounds", "1", "--ranks", "2", "--ms", "20")),

@@ -156,7 +156,7 @@ class Pauses:
     Without it, a fast rank would always find the others waiting.
     """
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         return float(np.random.default_rng((int(rank), step)).uniform(*PAUSES_S))
 
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:

@@ -163,7 +163,7 @@ class EqualLayers(GradientsOnly):
     step_s: float
     layers: int
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         return self.step_s
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:

@@ -214,7 +214,7 @@ class CaseTiming(GradientsOnly):
 
     times: Times
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         return self.times.of(rank, step)
 
 

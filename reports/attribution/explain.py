@@ -6,7 +6,7 @@ Read this first, then `recording` and `rows`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from paceline.simulator.runs.short_runs import Length, length_of
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.topologies.cluster import ClusterModel
+from paceline.topologies.faults.step_times import Part, StepTimes
 from paceline.topologies.graphs.graph import Connection
 from paceline.topologies.graphs.links import LinkModel
 
@@ -118,11 +119,9 @@ def changes(run: RecordedRun) -> Iterator[WhatIf]:
     if shared or any(span.activity == "copy" for span in run.trace.spans):
         near = _relinked(cluster, inside=True, bandwidth=2.0)
         yield WhatIf("twice the bandwidth inside nodes", replace(plan, cluster=near))
-    if any(
-        cluster.spread_of(Rank(rank), plan.seed) != cluster.without_jitter().spread_of(Rank(rank), plan.seed)
-        for rank in range(run.workers)
-    ):
+    if any(cluster.step_times_of(Rank(rank), plan.seed).varies for rank in range(run.workers)):
         yield WhatIf("no jitter", replace(plan, cluster=cluster.without_jitter()))
+        yield from _without_parts(run)
     if cluster.faults.stragglers or cluster.faults.slowdowns:
         faults = replace(cluster.faults, stragglers=(), slowdowns=())
         yield WhatIf("no stragglers", replace(plan, cluster=replace(cluster, faults=faults)))
@@ -138,6 +137,53 @@ def changes(run: RecordedRun) -> Iterator[WhatIf]:
     if cluster.storage is not None and plan.work.reading is not None:
         quick = replace(cluster, storage=_quicker(cluster.storage))
         yield WhatIf("storage twice as fast", replace(plan, cluster=quick))
+
+
+PARTS: Mapping[Part, tuple[str, str]] = {
+    "persistent": ("workers equally fast on average", "give slow workers smaller batches, or leave them out"),
+    "node": ("nodes equally fast", "replace the slow nodes"),
+    "correlated": (
+        "no slow phases of workers",
+        "wait less often than a phase lasts, or share the nodes with fewer jobs",
+    ),
+    "noise": ("no difference from step to step", "wait less often, or for the fastest workers only"),
+}
+"""for each part of the variation of steps, the change that leaves it out, and what would do so"""
+
+
+def _without_parts(run: RecordedRun) -> Iterator[WhatIf]:
+    """Yields the changes that leave out one part of the variation of steps, if it has several."""
+    plan, cluster = run.plan, run.plan.cluster
+    varying = {cluster.step_times_of(Rank(rank), plan.seed) for rank in range(run.workers)}
+    shown: list[Part] = [part for part in PARTS if any(_has(times, part) for times in varying)]
+    for part in shown if len(shown) > 1 else ():
+
+        def changed(times: StepTimes, part: Part = part) -> StepTimes:
+            return times.without(part) if _has(times, part) else times
+
+        yield WhatIf(PARTS[part][0], replace(plan, cluster=cluster.varied(changed)))
+
+
+def _has(times: StepTimes, part: Part) -> bool:
+    if times.trace is not None or not times.varies:
+        return False
+    return times.parts[part] > 0 or (part == "persistent" and bool(times.workers))
+
+
+def _waiting(name: str, effects: Sequence[Effect]) -> str:
+    """Says which part of the variation makes workers wait, and what would remove it; "" if that does not matter."""
+    saved = {effect.words: effect.saved for effect in effects}
+    costly = [(saved[words], words, cure) for words, cure in PARTS.values() if saved.get(words, 0.0) >= LEAST]
+    if not costly:
+        return ""
+    total = sum(share for share, _, _ in costly)
+    said = [
+        f"{words.removeprefix('no ')}: {100 * share / total:.0f} % ({cure})"
+        for share, words, cure in sorted(costly, reverse=True)
+    ]
+    return (
+        f"What the variation of steps costs {name} in this run, by the change that would avoid it: {'; '.join(said)}."
+    )
 
 
 def _unstaged(run: RecordedRun) -> Iterator[WhatIf]:
@@ -291,6 +337,11 @@ class Explanation:
         """A sentence that says what would shorten a step most."""
         return conclusion(self.name, self.step_s, self.effects, seconds)
 
+    @property
+    def variation(self) -> str:
+        """A sentence on what the parts of the variation of steps cost; "" if it has no parts that matter."""
+        return _waiting(self.name, self.effects)
+
     def record(self) -> dict[str, Any]:
         """Returns the entry in the JSON answer."""
         return {
@@ -300,6 +351,7 @@ class Explanation:
             "rows": [row.record() for row in self.rows],
             "what_if": [effect.record() for effect in self.effects],
             "conclusion": self.conclusion,
+            "variation": self.variation,
             "notes": self.notes,
         }
 
@@ -399,7 +451,7 @@ def blocks(explanation: Explanation) -> list[Block]:
         breakdown_table(explanation),
         Claim(formula_list(explanation)),
         what_if_table(explanation),
-        Claim(explanation.conclusion + "\n"),
+        Claim(" ".join(filter(None, [explanation.conclusion, explanation.variation])) + "\n"),
     ]
 
 

@@ -66,8 +66,8 @@ class RecordedTiming(PlanTiming):
     gradients_s: list[float] = field(default_factory=list)
     """the time of each gradient, as long as nothing else uses its device"""
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        seconds = self.compute(rank) * super().compute_s(rank, step, samples)
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
+        seconds = self.compute(rank) * super().compute_s(rank, step, samples, start_s)
         if self.clock is not None:
             self.gradients_s.append(seconds)
         return seconds

@@ -377,7 +377,7 @@ class ExplainedRows:
     def _variation(self) -> str:
         """Describes why workers take unequal times."""
         run, cluster, words = self._run, self._run.plan.cluster, list[str]()
-        laws = {cluster.spread_of(me.rank, run.plan.seed).distribution for me in run.plan.job.team[: run.workers]}
+        laws = {cluster.step_times_of(me.rank, run.plan.seed).words for me in run.plan.job.team[: run.workers]}
         if laws != {"none"}:
             words.append(f"jitter ({', '.join(sorted(laws))})")
         devices = {node.device.name for node in cluster.nodes}

@@ -22,8 +22,9 @@ from paceline.scenarios.sections.devices import LayerSplit, split_of_given_time
 from paceline.scenarios.sections.methods import Algorithms
 from paceline.scenarios.sections.runs import Train
 from paceline.scenarios.values.mistakes import Problem, raise_all
-from paceline.topologies import ClusterModel, DeviceModel, Jitter
+from paceline.topologies import ClusterModel, DeviceModel
 from paceline.topologies.catalogue.libraries import version_of
+from paceline.topologies.faults.step_times import StepTimes
 from paceline.topologies.faults.worker_faults import Speed
 from paceline.topologies.graphs.routing import Rule
 from paceline.topologies.packet_lines import Lines, lines_of
@@ -104,7 +105,7 @@ class Plan:
     time_dilation: float = 1.0
     """factor on device times: 1, or `train.time_dilation` in a paced run and its prediction"""
     _speeds: dict[Rank, Speed] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _places: dict[Rank, tuple[DeviceModel, Jitter, float]] = field(
+    _places: dict[Rank, tuple[DeviceModel, StepTimes, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _inside: dict[Group, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -167,14 +168,21 @@ class Plan:
         evaluations = self.scenario.evaluate.every.schedule(self.job.learner.num_samples)
         return replace(evaluations, probes=record.loss_change, drift=record.drift)
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         """Returns the seconds of one gradient outside of slowdowns.
 
-        Device time × the spread's factor of this rank and step × the factor of a slow place × the stretch
+        Device time × the factor of this rank, step and time × the factor of a slow place × the stretch
+
+        Args:
+            rank: the rank.
+            step: its step.
+            samples: the samples of the gradient.
+            start_s: when it begins, in seconds on the run's clock.
         """
-        device, spread, slowness = self.varying(rank)
-        base_s = device.compute_s(samples)
-        return base_s * spread.factor(self.seed, int(rank), step) * slowness * self.time_dilation
+        device, step_times, slowness = self.varying(rank)
+        node, at_s = self.cluster.node_of(rank), start_s / self.time_dilation
+        factor = step_times.factor(self.seed, int(rank), node, step, at_s)
+        return device.compute_s(samples) * factor * slowness * self.time_dilation
 
     def speed_of(self, rank: Rank) -> Speed:
         """Returns the slowdowns of a rank over time."""
@@ -188,17 +196,18 @@ class Plan:
 
     def asked_s(self, rank: Rank, step: int, start_s: float) -> float:
         """Returns the seconds of a rank's gradient that begins at `start_s`."""
-        return self.end_s(rank, start_s, self.compute_s(rank, step, self.job.batches[rank])) - start_s
+        return self.end_s(rank, start_s, self.compute_s(rank, step, self.job.batches[rank], start_s)) - start_s
 
     def slowed_s(self, rank: Rank, start_s: float, end_s: float) -> float:
         """Returns the seconds that slowdowns added to work that lasted from `start_s` to `end_s`."""
         return end_s - start_s - self.speed_of(rank).work_s(start_s, end_s)
 
-    def varying(self, rank: Rank) -> tuple[DeviceModel, Jitter, float]:
+    def varying(self, rank: Rank) -> tuple[DeviceModel, StepTimes, float]:
         """Returns the device of a rank, the distribution of its steps, and the factor by which it is always slower."""
         if (known := self._places.get(rank)) is None:
-            spread, slowness = self.cluster.spread_of(rank, self.seed), self.cluster.slowness_of(rank, self.seed)
-            known = self._places[rank] = self.cluster.device_of(rank), spread, slowness
+            step_times = self.cluster.step_times_of(rank, self.seed)
+            known = self.cluster.device_of(rank), step_times, self.cluster.slowness_of(rank, self.seed)
+            self._places[rank] = known
         return known
 
     @cached_property

@@ -152,7 +152,7 @@ def _default(about: Schema) -> str:
         if {"count", "unit"} <= value.keys():  # an interval
             count = f"{value['count']:g}"
             return f"`{count} {value['unit'].removesuffix('s') if count == '1' else value['unit']}`"
-        if "distribution" in value or not value:  # no jitter, or an empty mapping
+        if {"distribution", "law"} & value.keys() or not value:  # no variation of steps, or an empty mapping
             return "`null`" if value else "`{}`"
         if "name" in value:  # of the catalogue
             return f"`{value['name']}`"

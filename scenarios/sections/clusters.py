@@ -48,10 +48,11 @@ from paceline.scenarios.values import fields
 from paceline.scenarios.values.limits import MOST_WORKERS
 from paceline.scenarios.values.mistakes import Fault, Place, complain, expected, wrong
 from paceline.scenarios.values.section import Default, Field, Given, Nested, Quantity, Section, Values
-from paceline.topologies import NO_JITTER, Jitter
+from paceline.scenarios.values.step_times import StepTimesField
 from paceline.topologies.catalogue import host_memory as copies
 from paceline.topologies.catalogue.host_memory import Batches, GpuDirect, host_memory
 from paceline.topologies.cluster import sites
+from paceline.topologies.faults.step_times import NO_VARIATION, StepTimes
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
 from paceline.topologies.graphs.links import LINKS
@@ -130,7 +131,7 @@ class Nodes(Section):
         default=None,
         description="link from such a node to the network, as network.link; default: network.link; only in a star",
     )
-    step_time: Nested[fields.StepTimeLaw | None] = Field(
+    step_time: Nested[StepTimesField | None] = Field(
         default=None, description="jitter of these devices; default: that of the cluster"
     )
     price_per_hour: Quantity[fields.Price | None] = Field(
@@ -315,9 +316,11 @@ class Cluster(Section):
         default=None,
         description="the storage that samples are read from: a name of `paceline list storage`, or a mapping",
     )
-    step_time: Nested[fields.StepTimeLaw] = Field(
-        default=NO_JITTER,
-        description="jitter of the step times of equal devices: a distribution of scipy.stats, scaled to mean 1",
+    step_time: Nested[StepTimesField] = Field(
+        default=NO_VARIATION,
+        description="how the step times of equal devices vary: a distribution of scipy.stats scaled to mean 1, with "
+        "the shares of its variance that last, that the workers of a node have in common, and that change slowly; a "
+        "profile; or measured steps",
     )
     server: Nested[Server] = Field(
         default=Server(), description="where the parameter server runs, and how it handles messages"
@@ -476,8 +479,8 @@ class Cluster(Section):
         local = self.network.intra_node_link.build()
         kinds = [device for _, device in self.devices(workload, optimizer_copies)]
         counts = [part.count for part in self.nodes] if isinstance(self.nodes, tuple) else [len(self.layout.sites)]
-        spreads = self._spreads(workload)
-        pairs = zip(zip(kinds, spreads, strict=True), counts, strict=True)
+        step_times = self._step_times(workload)
+        pairs = zip(zip(kinds, step_times, strict=True), counts, strict=True)
         each = [pair for pair, count in pairs for _ in range(count)]
         nodes = [
             topologies.Node(
@@ -486,11 +489,11 @@ class Cluster(Section):
                 seats=site.seats,
                 host=site.host,
                 intra_node_link=local,
-                step_time=spread,
+                step_time=own,
                 memory=host_memory(rates := self.charges.on_host(device, site), _memory_factor(local)),
                 host_rates=rates,
             )
-            for site, (device, spread) in zip(self.layout.sites, each, strict=True)
+            for site, (device, own) in zip(self.layout.sites, each, strict=True)
         ]
         cluster = topologies.ClusterModel(
             nodes=tuple(nodes),
@@ -505,14 +508,16 @@ class Cluster(Section):
             return cluster  # its models need not be traced for the size of their input
         return replace(cluster, staging=self.staging.build(workload))
 
-    def _spreads(self, workload: Workload) -> list[Jitter | None]:
-        """Returns the jitter of each kind of node: its own, or that of a calibrated device; None: the cluster's."""
-        own: list[tuple[Device | MachineDevice | str | None, Jitter | None]] = [(self.device, None)]
+    def _step_times(self, workload: Workload) -> list[StepTimes | None]:
+        """Returns how the steps of each kind of node vary: its own, or a calibrated device's; None: the cluster's."""
+        own: list[tuple[Device | MachineDevice | str | None, StepTimes | None]] = [(self.device, None)]
         if isinstance(self.nodes, tuple):
             own = [(part.device, part.step_time) for part in self.nodes]
         return [
-            device.jitter(workload.model, batch) if spread is None and isinstance(device, MachineDevice) else spread
-            for (device, spread), batch in zip(own, self.batches_of_kinds(workload), strict=True)
+            StepTimes(law=device.jitter(workload.model, batch))
+            if step_times is None and isinstance(device, MachineDevice)
+            else step_times
+            for (device, step_times), batch in zip(own, self.batches_of_kinds(workload), strict=True)
         ]
 
     def devices(self, workload: Workload, optimizer_copies: int = 1) -> list[tuple[Place, topologies.DeviceModel]]:

@@ -11,6 +11,7 @@ from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import Fault, complain, expected, one_of, wrong
 from paceline.scenarios.values.mistakes import Place as At
 from paceline.scenarios.values.section import Field, Given, Nested, Quantity, Section, Values
+from paceline.scenarios.values.step_times import StepTimesField
 from paceline.scenarios.values.units import PERIOD
 from paceline.topologies.faults import worker_faults
 from paceline.topologies.faults.jitter import NO_JITTER
@@ -97,9 +98,7 @@ class Placed(Section):
 class OwnStepTime(Placed):
     """The jitter of single nodes or workers."""
 
-    step_time: Given[fields.StepTimeLaw, Values | None] = Field(
-        description="a mapping with a distribution of scipy.stats; null: none"
-    )
+    step_time: Given[StepTimesField, Values | None] = Field(description="as cluster.step_time; null: none")
 
     def build(self) -> worker_faults.OwnStepTimeModel:
         return worker_faults.OwnStepTimeModel(place=self.place, step_time=self.step_time)

@@ -110,6 +110,10 @@ def anchor(data: Any, folder: Path) -> None:
     inside = [_mapping(node).get("node") for node in _list(cluster.get("nodes"))]
     for part in map(_mapping, (cluster, cluster.get("network"), *inside)):
         _anchor_path(part, "file", folder)
+    varying = [_mapping(part).get("step_time") for key in ("nodes", "step_times") for part in _list(cluster.get(key))]
+    for part in map(_mapping, (cluster.get("step_time"), *varying)):
+        _anchor_path(part, "trace", folder)
+        _anchor_path(part, "file", folder)
     devices = [_mapping(node).get("device") for node in _list(cluster.get("nodes"))]
     for part in map(_mapping, (cluster, cluster.get("device"), *devices, *inside)):
         _anchor_path(part, "machine", folder)

@@ -136,23 +136,26 @@ class OwnWork:
             self._known[key] = np.fromiter(map(of, self._ranks, *columns), np.float64, len(self._ranks))
         return self._known[key]
 
-    def compute_s(self, step: int, samples: Any, pauses_s: Times, *, started: bool = False) -> Times:
+    def compute_s(self, step: int, samples: Any, pauses_s: Times, starts_s: Times, *, started: bool = False) -> Times:
         """Returns the seconds of a gradient.
 
         Args:
             step: the step.
             samples: its samples; a `Varying` if they differ.
             pauses_s: the seconds since each rank's previous gradient.
+            starts_s: when it begins at each rank.
             started: whether the program has started it, and does not wait for it at once.
         """
         if self._many is not None:
-            work_s = self._many.compute_s(step, samples.values if isinstance(samples, Varying) else samples)
+            work_s = self._many.compute_s(step, samples.values if isinstance(samples, Varying) else samples, starts_s)
         else:
             timing, counts = self._timing, of_ranks(samples, len(self._ranks)).tolist()
             work_s = np.array(
                 [
-                    timing.compute_s(rank, step, count) + timing.paused_s(count, pause_s)
-                    for rank, count, pause_s in zip(self._ranks, counts, pauses_s.tolist(), strict=True)
+                    timing.compute_s(rank, step, count, start_s) + timing.paused_s(count, pause_s)
+                    for rank, count, pause_s, start_s in zip(
+                        self._ranks, counts, pauses_s.tolist(), starts_s.tolist(), strict=True
+                    )
                 ],
                 dtype=np.float64,
             )

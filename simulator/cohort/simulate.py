@@ -400,7 +400,8 @@ class CohortRun:
         own, samples = task.own, op.batch.samples
         done, pauses_s = yield from self._device(task)
         started = bool(task.line)  # the main program has no name
-        work_s, begun_s = own.work.compute_s(samples.number, samples.count, pauses_s, started=started), task.now_s
+        begun_s = task.now_s
+        work_s = own.work.compute_s(samples.number, samples.count, pauses_s, begun_s, started=started)
         task.pass_s(work_s)
         self._span(task, "compute", samples.index, begun_s)
         self._computed(task, done, samples, begun_s)
@@ -425,7 +426,7 @@ class CohortRun:
         """Computes a gradient layer by layer, and settles the promise of each bucket when backward has passed it."""
         own, samples = task.own, op.batch.samples
         done, pauses_s = yield from self._device(task)
-        total_s = own.work.compute_s(samples.number, samples.count, pauses_s)
+        total_s = own.work.compute_s(samples.number, samples.count, pauses_s, task.now_s)
         forward, backward = ([share * total_s for share in shares] for shares in self._timing.layer_shares())
         begun_s = before_s = task.now_s
         if isinstance(op.weights, Weights):

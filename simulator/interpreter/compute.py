@@ -262,7 +262,8 @@ class Compute:
     def _work_s(self, rank: Rank, samples: Samples) -> float:
         """Returns the seconds of a gradient that begins now."""
         pause_s = self.env.now - self._ended_s.get(rank, self.env.now)
-        return self.timing.compute_s(rank, samples.number, samples.count) + self.timing.paused_s(samples.count, pause_s)
+        work_s = self.timing.compute_s(rank, samples.number, samples.count, self.env.now)
+        return work_s + self.timing.paused_s(samples.count, pause_s)
 
     def _forward(self, task: SimulatedTask, promises: Sequence[Promise], shares: Sequence[float], step: int) -> Steps:
         """Performs a forward pass in which each layer waits for its own weights; the oldest version counts."""

@@ -21,13 +21,14 @@ class Timing(Protocol):
         """Whether the processor completes a gradient that was cancelled after it had begun."""
         ...
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         """Returns the seconds of a gradient.
 
         Args:
             rank: the worker.
             step: its step.
             samples: number of samples of the gradient.
+            start_s: when it begins, in seconds on the run's clock.
         """
         ...
 
@@ -45,6 +46,7 @@ class Timing(Protocol):
 
         Args:
             samples: number of samples of the gradient.
+            start_s: when it begins, in seconds on the run's clock.
         """
         ...
 
@@ -76,7 +78,7 @@ class GradientsOnly:
     """A timing in which gradients alone take time; a subclass says how long, and may give other work a time.
 
     >>> class Equal(GradientsOnly):
-    ...     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    ...     def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
     ...         return 2.0
     >>> Equal().compute_s(Rank(0), 0, 8), Equal().load_s(Rank(0), 8)
     (2.0, 0.0)
@@ -85,7 +87,7 @@ class GradientsOnly:
     __slots__ = ()
     completes = False
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         raise NotImplementedError(f"{type(self).__name__}.compute_s: missing, expected the seconds of a gradient")
 
     def paused_s(self, samples: int, pause_s: float) -> float:
@@ -113,12 +115,13 @@ class GradientsOnly:
 class ManyTimes(Protocol):
     """The seconds of the gradients of several ranks."""
 
-    def compute_s(self, step: int, samples: Any) -> NDArray[np.float64]:
+    def compute_s(self, step: int, samples: Any, starts_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the seconds of a gradient at each rank.
 
         Args:
             step: the step.
             samples: the samples of a gradient, or an array with those of each rank.
+            starts_s: when it begins at each rank, in seconds on the run's clock.
         """
         ...
 

@@ -15,7 +15,7 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.kernel.crash_timeline import CrashTimeline, timeline_of
 from paceline.topologies.catalogue.machine_profile import Profile
-from paceline.topologies.faults.jitter import Factors, JitterBlocks
+from paceline.topologies.faults.jitter import Factors
 from paceline.topologies.faults.worker_faults import CrashModel
 
 LINE_BYTES = 64
@@ -35,12 +35,12 @@ class PlanTiming:
     def completes(self) -> bool:
         return bool(self.costs.gradients)
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         if self.costs.gradients:
             times = self.costs.gradient(samples)
             host = self.plan.job.team[rank].host
             return self.costs.gradient_s(samples) * times.factor(self.plan.seed, int(rank), step, host)
-        return self.plan.compute_s(rank, step, samples) + self.costs.late_s
+        return self.plan.compute_s(rank, step, samples, start_s) + self.costs.late_s
 
     def many(self, ranks: Sequence[int]) -> PlanTimes | None:
         """Returns the times of many ranks together; None if the times of gradients were measured on a machine.
@@ -122,24 +122,28 @@ class PlanTimes:
         every, job = np.asarray(ranks), plan.job
         budget = job.budget.samples
         steps = None if budget is None else -(-budget // sum(job.batches))
-        self._jitters = [
-            (places, JitterBlocks(jitter, plan.seed, every[places], steps))  # pyright: ignore[reportArgumentType]  # an array, too
-            for jitter, places in _alike([jitter for _, jitter, _ in varying])
+        nodes = np.array([plan.cluster.node_of(Rank(rank)) for rank in ranks])
+        self._step_times = [
+            (places, step_times.of_ranks(plan.seed, every[places].tolist(), nodes[places].tolist(), steps))
+            for step_times, places in _alike([step_times for _, step_times, _ in varying])
         ]
 
-    def compute_s(self, step: int, samples: Any) -> Factors:
+    def compute_s(self, step: int, samples: Any, starts_s: Factors) -> Factors:
         """Returns the seconds of a gradient at each rank.
 
         Args:
             step: the step.
             samples: the samples of a gradient, or an array with those of each rank.
+            starts_s: when it begins at each rank, in seconds on the run's clock.
         """
-        if len(self._jitters) == 1:
-            factors = self._jitters[0][1].factors(step)
+        if self._plan.time_dilation != 1.0:
+            starts_s = starts_s / self._plan.time_dilation
+        if len(self._step_times) == 1:
+            factors = self._step_times[0][1].factors(step, starts_s)
         else:
             factors = np.empty(self._count)
-            for places, blocks in self._jitters:
-                factors[places] = blocks.factors(step)
+            for places, step_times in self._step_times:
+                factors[places] = step_times.factors(step, starts_s[places])
         seconds: Factors = self._base_s(samples) * factors
         if not self._alike_speeds:  # products with 1 and sums with 0 have no effect
             seconds *= self._slowness

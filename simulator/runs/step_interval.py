@@ -49,9 +49,9 @@ class ScaledTiming(PlanTiming):
 
     factors: Mapping[Rank, float] | None = None
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         factor = 1.0 if self.factors is None else self.factors[rank]
-        return factor * super().compute_s(rank, step, samples)
+        return factor * super().compute_s(rank, step, samples, start_s)
 
     def many(self, ranks: Sequence[int]) -> PlanTimes | None:
         """Returns the times of many ranks together, as for `PlanTiming`."""

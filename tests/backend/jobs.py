@@ -30,7 +30,7 @@ class Steps:
 
     seconds: Sequence[float] = (0.002, 0.002, 0.002, 0.002)
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         return self.seconds[rank]
 
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:

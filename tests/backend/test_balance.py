@@ -24,7 +24,7 @@ class PerSample(Steps):
 
     seconds: Sequence[float] = (0.0005, 0.0001, 0.0001, 0.0001)
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         return samples * self.seconds[rank]
 
 

@@ -44,7 +44,7 @@ sys.stdout.write(replay(asynchronous(), Recording.of(heard)).weights.numpy().tob
 class Unlike:
     """Four workers whose steps take from 3 to 11 milliseconds, with jitter."""
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         return 1e-3 * (3 + 2 * rank + (7 * step + rank) % 3)
 
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:

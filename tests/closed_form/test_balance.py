@@ -36,7 +36,7 @@ class Speeds(FixedTiming):
     overhead: Callable[[int], float] = lambda _: 0.0
     noise: float = 0.0
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         factor = np.random.default_rng((rank, step)).lognormal(0.0, self.noise) if self.noise else 1.0
         return float((self.overhead(rank) + samples / self.speed(rank, step)) * factor)
 

@@ -42,7 +42,7 @@ BY_DEFAULT = {SHUFFLED, "any-order, starving rank 0", "simulated, messages cost 
 class Quick:
     """A pace that separates real ranks by a few milliseconds, with the fast ones ahead."""
 
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+    def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         return 0.002 * (1 + (rank + step) % 3)
 
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:

@@ -88,9 +88,14 @@ def test_the_nearest_spread_counts() -> None:
     own = "cluster.step_times=[{worker: 2, step_time: {distribution: expon}}, {node: 3, step_time: null}]"
     cluster = plan("cluster.step_time={distribution: lognorm, sigma: 0.3}", nodes, own).cluster
     gamma = Jitter.of("gamma", shape=4.0)
-    assert [cluster.spread_of(Rank(rank), 1) for rank in range(4)] == [gamma, gamma, Jitter.of("expon"), NO_JITTER]
+    assert [cluster.step_times_of(Rank(rank), 1).law for rank in range(4)] == [
+        gamma,
+        gamma,
+        Jitter.of("expon"),
+        NO_JITTER,
+    ]
     common = plan("cluster.step_time={distribution: lognorm, sigma: 0.3}").cluster
-    assert common.spread_of(Rank(1), 1) == Jitter.of("lognorm", sigma=0.3)
+    assert common.step_times_of(Rank(1), 1).law == Jitter.of("lognorm", sigma=0.3)
 
 
 def test_without_spread_what_is_slow_stays_slow() -> None:

@@ -170,7 +170,7 @@ def test_a_device_takes_the_gradients_of_as_many_busy_ranks_as_its_node_has(file
     (node,) = plan.cluster.nodes
     assert node.device.compute_s(8) == pytest.approx({1: 0.01, 2: 0.0125, 4: 0.025}[workers])
     assert node.step_time is not None
-    drawn = {node.step_time.factor(1, 0, step) for step in range(20)}
+    drawn = {node.step_time.law.factor(1, 0, step) for step in range(20)}
     assert sorted(drawn) == pytest.approx([0.9, 1.1])
     forward, backward = plan.layer_shares()
     assert [*forward, *backward] == pytest.approx([1 / 6, 1 / 12, 0.5, 0.25])

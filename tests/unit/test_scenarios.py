@@ -71,7 +71,7 @@ def test_quickstart_is_what_the_issue_asks_for() -> None:
     cluster = scenario.cluster.build(scenario.workload)
     assert cluster.placement == [[0, 1], [2, 3]]
     assert [cluster.device_of(Rank(rank)).compute_s(32) for rank in range(4)] == pytest.approx([0.02, 0.02, 0.04, 0.04])
-    assert cluster.step_time.parameters == (("sigma", 0.3),)
+    assert cluster.step_time.law.parameters == (("sigma", 0.3),)
     assert (scenario.train.pace, scenario.train.network, scenario.train.torch_threads) == ("device", "local", 1)
 
 
@@ -110,7 +110,7 @@ def test_the_pace_is_device_time_times_spread() -> None:
     for rank, expected_s in ((0, 0.020), (3, 0.040)):
         times = [plan.compute_s(Rank(rank), step, 32) for step in steps]
         assert sum(times) / len(times) == pytest.approx(expected_s, rel=0.03)  # 4 standard errors of sigma 0.3
-        assert times[7] == pytest.approx(expected_s * plan.cluster.step_time.factor(1, rank, 7))
+        assert times[7] == pytest.approx(expected_s * plan.cluster.step_time.law.factor(1, rank, 7))
     steady = load("quickstart", ["cluster.step_time=null"]).plans()[0]
     assert [steady.compute_s(Rank(3), step, 32) for step in range(3)] == pytest.approx([0.040] * 3)
 

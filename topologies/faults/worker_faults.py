@@ -23,6 +23,7 @@ from functools import lru_cache
 import numpy as np
 
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
+from paceline.topologies.faults.step_times import StepTimes
 
 CHOICE, GAPS, LASTING, FAILURES, NODE_FAILURES = 11, 12, 13, 14, 15
 """separate draws with one seed from each other, and from those of `jitter`"""
@@ -87,7 +88,7 @@ class OwnStepTimeModel:
     """Workers whose steps have a distribution of their own."""
 
     place: FaultPlace
-    step_time: Jitter
+    step_time: StepTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,183 @@
+"""Fits the process of `topologies.faults.step_times` to measured steps of several workers.
+
+* The factor of a worker is its mean step over that of all workers; with few steps, chance differences between equal
+  workers are in it, too, and `persistent` says how much of the variance is left without them.
+* Everything else is fitted to the ratios of steps to their worker's mean. Their covariance over time, of the same
+  worker and of workers of one node, is an exponential of the time between two steps, fitted by least squares.
+* What remains at no distance in time is noise. Slow trends of a worker over the whole measurement count as correlated.
+* Nodes that the table does not name are not guessed: what all workers have in common then counts as that of one node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.topologies.catalogue.gradient_times import slices
+from paceline.topologies.faults.jitter import Jitter
+from paceline.topologies.faults.step_times import StepTimes
+from paceline.topologies.importing.step_series import StepSeries
+
+Values = NDArray[np.float64]
+
+LAGS, LONGEST = 32, 0.25
+"""distances at which covariances are compared, and the longest, as a fraction of the measured steps: longer ones have
+too few independent pairs"""
+SLICES = 200
+"""factors that describe the distribution"""
+PERIODS = (1, 8, 32)
+"""steps between two waits, for which measured and fitted slowdowns are compared"""
+DRAWS = 20
+"""runs of the fitted process from which its slowdown is computed"""
+
+
+@dataclass(frozen=True, slots=True)
+class Decay:
+    """A covariance over the variance that falls with time: share · e^(-time / time_s).
+
+    Args:
+        share: the value at small distances.
+        time_s: the correlation time.
+    """
+
+    share: float
+    time_s: float
+
+
+@dataclass(frozen=True)
+class StepFit:
+    """The process that was fitted to a series.
+
+    Args:
+        times: the process, with the factors of the measured workers.
+        persistent: the share of the variance of all steps by which workers differ for the whole series, 0 to 1.
+        variation: the standard deviation of all steps over their mean.
+        lag_1: the mean correlation of successive steps of a worker.
+    """
+
+    series: StepSeries
+    times: StepTimes
+    persistent: float
+    variation: float
+    lag_1: float
+
+    def compared(self, seeds: int = DRAWS) -> list[tuple[int, float, float]]:
+        """Returns numbers of steps between two waits, each with the measured slowdown and that of the process.
+
+        Args:
+            seeds: the runs of the process from which its mean is computed.
+        """
+        periods = [period for period in PERIODS if 2 * period <= self.series.seconds.shape[1]]
+        fitted = slowdowns(self.times, self.series, periods, seeds)
+        return [(period, self.series.slowdown(period), again) for period, again in zip(periods, fitted, strict=True)]
+
+
+def slowdowns(times: StepTimes, series: StepSeries, periods: Sequence[int], seeds: int = DRAWS) -> list[float]:
+    """Returns the mean slowdowns of a process, with as many workers and steps as a series.
+
+    Args:
+        times: the process.
+        series: the workers, their nodes, and when their steps begin on average.
+        periods: the numbers of steps between two waits.
+        seeds: the number of runs.
+    """
+    workers, steps = series.seconds.shape
+    scale_s = float(series.seconds.mean())
+    nodes, each = series.nodes or (0,) * workers, []
+    for seed in range(seeds):
+        factors = times.of_ranks(seed, range(workers), nodes, steps)
+        begin_s, rows = 0.0, []
+        for step in range(steps):
+            rows.append(scale_s * factors.factors(step, np.full(workers, begin_s)))
+            begin_s += float(rows[-1].max())
+        drawn = StepSeries.together("drawn", np.array(rows).T)
+        each.append([drawn.slowdown(period) for period in periods])
+    return [float(mean) for mean in np.mean(each, axis=0)]
+
+
+def fit_steps(series: StepSeries) -> StepFit:
+    """Fits the process to a series.
+
+    Args:
+        series: the measured steps.
+
+    >>> drawn = np.random.default_rng(1).gamma(20.0, 0.05, (4, 400)) * np.array([[1.0], [1.0], [1.0], [2.0]])
+    >>> fit = fit_steps(StepSeries.together("made", drawn))
+    >>> [round(factor, 1) for factor in fit.times.workers], fit.times.correlated < 0.1, round(fit.persistent, 1)
+    ([0.8, 0.8, 0.8, 1.6], True, 0.7)
+    """
+    means = series.seconds.mean(axis=1, keepdims=True)
+    ratios, overall = series.seconds / means, float(series.seconds.mean())
+    factors = (means / overall).ravel()
+    law = Jitter.measured(slices(ratios.ravel().tolist(), SLICES))
+    within = float(((ratios - 1.0) ** 2).mean())
+    variation = float(series.seconds.std()) / overall
+    if within < 1e-12:
+        return StepFit(series, StepTimes(workers=_given(factors)), 1.0 if variation else 0.0, variation, 0.0)
+    distances, own, shared = _covariances(series, ratios - 1.0)
+    own, shared = own / within, shared / within
+    node = _decay(distances, shared)
+    total = _decay(distances[1:], own[1:])
+    share = min(1.0, max(0.0, total.share - node.share))
+    times = StepTimes(
+        law=law,
+        node=round(min(node.share, 1.0 - share), 4),
+        correlated=round(share, 4),
+        correlation_time_s=total.time_s if share else math.inf,
+        node_correlation_time_s=node.time_s if node.share else math.inf,
+        workers=_given(factors),
+    )
+    chance = within * _repeats(own) / series.seconds.shape[1]
+    persistent = max(0.0, float(factors.var()) - chance) / variation**2
+    return StepFit(series, times, min(1.0, persistent), variation, float(own[1]))
+
+
+def _given(factors: Values) -> tuple[float, ...]:
+    return tuple(float(f"{factor:.4g}") for factor in factors)
+
+
+def _covariances(series: StepSeries, deviations: Values) -> tuple[Values, Values, Values]:
+    """Returns the mean covariances of a worker, and of two workers of a node, by the mean distance in seconds."""
+    workers, steps = deviations.shape
+    nodes = np.array(series.nodes or (0,) * workers)
+    together = (nodes[:, None] == nodes[None, :]) & ~np.eye(workers, dtype=bool)
+    lags = np.unique(np.round(np.geomspace(1, max(2, LONGEST * steps), LAGS)).astype(int))
+    distances, own, shared = [], [], []
+    for lag in (0, *lags.tolist()):
+        products = deviations[:, : steps - lag] @ deviations[:, lag:].T / (steps - lag)
+        own.append(float(np.diag(products).mean()))
+        shared.append(float(products[together].mean()) if together.any() else 0.0)
+        distances.append(float((series.begins_s[:, lag:] - series.begins_s[:, : steps - lag]).mean()))
+    return np.array(distances), np.array(own), np.array(shared)
+
+
+def _decay(distances: Values, covariances: Values) -> Decay:
+    """Fits an exponential, starting from several correlation times."""
+    from scipy.optimize import least_squares
+
+    longest = max(float(distances[-1]), 1e-9)
+    shortest = max(float(distances[distances > 0].min()) / 4, longest * 1e-6)
+
+    def residuals(parameters: Values) -> Values:
+        apart: Values = parameters[0] * np.exp(-distances / math.exp(parameters[1])) - covariances
+        return apart
+
+    bounds = ([0.0, math.log(shortest)], [1.0, math.log(4 * longest)])
+    begin = min(1.0, max(0.01, float(covariances[0])))
+    fits = [
+        least_squares(residuals, [begin, math.log(time_s)], bounds=bounds)
+        for time_s in np.geomspace(shortest * 1.01, 3.9 * longest, 4)
+    ]
+    share, logarithm = min(fits, key=lambda fit: fit.cost).x
+    return Decay(float(share), float(f"{math.exp(logarithm):.4g}"))
+
+
+def _repeats(correlations: Values) -> float:
+    """Returns by how much correlations multiply the variance of a mean: 1 + 2 Σ ρ, up to the first below 0."""
+    positive = correlations[1:]
+    end = int(np.argmax(positive <= 0)) if (positive <= 0).any() else len(positive)
+    return 1.0 + 2.0 * float(positive[:end].sum())
