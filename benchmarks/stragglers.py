@@ -171,9 +171,7 @@ def stragglers(options: argparse.Namespace) -> Answer:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--steps", type=Path, action="append", default=[], metavar="FILE", help="a table; repeatable"
-    )
+    parser.add_argument("--steps", type=Path, action="append", default=[], metavar="FILE", help="a table; repeatable")
     parser.add_argument("--split", choices=["halves", "blocks"], default="halves", help="(default: %(default)s)")
     parser.add_argument("--seeds", type=at_least(1), default=5, help="of predictions (default: %(default)s)")
 

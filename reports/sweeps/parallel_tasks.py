@@ -214,8 +214,9 @@ def _client(jobs: int, scheduler: str | None) -> Iterator[Any]:
         raise InputError(MISSING) from error
     for name in ("distributed.worker", "distributed.nanny", "distributed.scheduler", "distributed.core"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # failures are reported with the run that has them
-    with suppress(TimeoutError), ExitStack() as stack:  # of closing
-        cluster: Any = scheduler
+    opened = ExitStack()
+    cluster: Any = scheduler
+    try:
         if scheduler is None:
             with without_interrupts():  # inherited by the threads and processes of the cluster
                 cluster = distributed.LocalCluster(
@@ -225,12 +226,16 @@ def _client(jobs: int, scheduler: str | None) -> Iterator[Any]:
                     dashboard_address=None,  # pyright: ignore[reportArgumentType]  # documented: no dashboard
                     silence_logs=logging.CRITICAL,
                 )
-                stack.enter_context(cluster)
+                opened.enter_context(cluster)
         try:
-            client = stack.enter_context(distributed.Client(cluster, timeout=CONNECT_S))
+            client = opened.enter_context(distributed.Client(cluster, timeout=CONNECT_S))
         except (OSError, ValueError) as error:
             raise InputError(
                 f"--scheduler: found {scheduler!r}, where no Dask scheduler answers ({error}); expected an address "
                 "such as tcp://login1:8786"
             ) from error
         yield client
+    finally:
+        # Dask fails an assertion if it is closed while it starts a worker again whose process has died.
+        with suppress(TimeoutError, AssertionError):
+            opened.close()

@@ -56,8 +56,8 @@ CHECKING = (
     Mutant(
         name="bounds-without-least",
         file="checking/check_guarantees.py",
-        old="if not least <= value <= most]",
-        new="if not value <= most]",
+        old="if not least <= row.staleness <= most]",
+        new="if not row.staleness <= most]",
         bug="A delay that is shorter than promised is no broken guarantee.",
         tests=("unit/test_guarantees.py",),
     ),
