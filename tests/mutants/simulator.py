@@ -159,6 +159,30 @@ COLLECTIVES = (
 
 FAULTS = (
     Mutant(
+        name="shares-of-normal-numbers",
+        file="topologies/faults/step_times.py",
+        old="explained(times.law), np.linspace(0.0, 1.0, 1025)",
+        new="np.linspace(0.0, 1.0, 1025), np.linspace(0.0, 1.0, 1025)",
+        bug="Shares are those of the normal numbers behind the factors, not of the factors, which vary otherwise.",
+        tests=("property/test_step_times.py",),
+    ),
+    Mutant(
+        name="phases-of-another-process",
+        file="topologies/faults/step_times.py",
+        old="parts = _parts_of(seed, rank, node, self.correlation_time_s, self.node_correlation_time_s)",
+        new="parts = _parts_of(seed, rank, node, 1.0, 1.0)",
+        bug="A rank by itself has slow phases of another length than in a cohort.",
+        tests=("property/test_step_times.py",),
+    ),
+    Mutant(
+        name="factor-of-the-first-instant",
+        file="simulator/interpreter/compute.py",
+        old="samples.number, samples.count, self.env.now)",
+        new="samples.number, samples.count, 0.0)",
+        bug="Slow phases never end in the event engine: each step has the factor of the run's first instant.",
+        tests=("property/test_step_times.py",),
+    ),
+    Mutant(
         name="redraw-leaves-timers",
         file="simulator/network/outages.py",
         old="        self._contention.disturb(ports)\n",

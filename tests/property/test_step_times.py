@@ -47,6 +47,15 @@ def test_shares_and_correlation_times_are_those_asked_for(law: Jitter) -> None:
     assert neighbours[np.triu_indices(EACH, 1)].mean() == pytest.approx(0.15, abs=BY_CHANCE)
 
 
+@pytest.mark.parametrize("sigma", [0.1, 0.3, 1.0])
+def test_weights_of_a_lognormal_distribution_have_a_closed_form(sigma: float) -> None:
+    """Normal parts whose squares add up to x explain (e^(σ²x) - 1) / (e^(σ²) - 1) of the variance."""
+    weights = StepTimes(law=Jitter.of("lognorm", sigma=sigma), **ASKED).weights
+    squares = np.cumsum([weights.node**2, weights.persistent**2, weights.correlated**2])
+    assert np.expm1(sigma**2 * squares) / np.expm1(sigma**2) == pytest.approx([0.15, 0.5, 0.8], rel=1e-3)
+    assert squares[-1] + weights.noise**2 == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.distribution)
 def test_all_steps_together_have_the_distribution(law: Jitter) -> None:
     """Every worker of its own node, far apart in time, so that the factors of one step are independent."""

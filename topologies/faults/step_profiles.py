@@ -19,7 +19,7 @@ LEVELS: tuple[Level, ...] = ("low", "typical", "high")
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class StepProfile:
     """A profile.
 
     Args:
@@ -53,8 +53,8 @@ class Profile:
         )
 
 
-PROFILES: Mapping[str, Profile] = {
-    "dedicated": Profile(
+PROFILES: Mapping[str, StepProfile] = {
+    "dedicated": StepProfile(
         "one job on nodes of its own, all of one kind",
         sigma=(0.003, 0.011, 0.05),
         persistent=0.3,
@@ -70,7 +70,7 @@ PROFILES: Mapping[str, Profile] = {
             "public",
         },
     ),
-    "shared-cluster": Profile(
+    "shared-cluster": StepProfile(
         "jobs that share nodes and GPUs with other jobs",
         sigma=(0.053, 0.087, 0.44),
         persistent=0.4,
@@ -88,7 +88,7 @@ PROFILES: Mapping[str, Profile] = {
             "unit of time is not published",
         },
     ),
-    "large-pretraining": Profile(
+    "large-pretraining": StepProfile(
         "one job for weeks on hundreds of GPUs or more, with pipeline stages",
         sigma=(0.02, 0.1, 0.29),
         persistent=0.9,

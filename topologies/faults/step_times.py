@@ -208,7 +208,9 @@ class StepTimes:
         parts = _parts_of(seed, rank, node, self.correlation_time_s, self.node_correlation_time_s)
         return float(self._factors(step, parts, np.array([start_s]), self.weights)[0])
 
-    def of_ranks(self, seed: int, ranks: Sequence[int], nodes: Sequence[int], steps: int | None = None) -> StepFactors:
+    def of_ranks(
+        self, seed: int, ranks: Sequence[int], nodes: Sequence[int], steps: int | None = None
+    ) -> FactorsOfRanks:
         """Returns the factors of many ranks, those of `factor` bit for bit.
 
         Args:
@@ -217,14 +219,14 @@ class StepTimes:
             nodes: the index of the node of each rank.
             steps: how many steps are probably asked for, if that is known.
         """
-        return StepFactors(self, seed, ranks, nodes, steps)
+        return FactorsOfRanks(self, seed, ranks, nodes, steps)
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> PartWeights:
         """The weights of the parts in the normal number that determines a factor."""
         return _weights(self)
 
-    def _factors(self, step: int, parts: _Parts, starts_s: Factors, weights: Weights) -> Factors:
+    def _factors(self, step: int, parts: _NormalParts, starts_s: Factors, weights: PartWeights) -> Factors:
         total = np.zeros(len(starts_s))
         if "noise" not in self.averaged:
             total = weights.noise * parts.noise(step)
@@ -242,7 +244,7 @@ NO_VARIATION = StepTimes()
 """every step takes exactly its device's time"""
 
 
-class StepFactors:
+class FactorsOfRanks:
     """The factors of many ranks, one step after the other; see `StepTimes.of_ranks`."""
 
     def __init__(
@@ -250,7 +252,7 @@ class StepFactors:
     ) -> None:
         self._times, self._seed, self._ranks = times, seed, list(ranks)
         self._blocks = JitterBlocks(times.law, seed, ranks, steps) if times.independent else None
-        self._parts = _Parts(seed, self._ranks, nodes, times.correlation_time_s, times.node_correlation_time_s)
+        self._parts = _NormalParts(seed, self._ranks, nodes, times.correlation_time_s, times.node_correlation_time_s)
 
     def factors(self, step: int, starts_s: Factors) -> Factors:
         """Returns the factor of each rank.
@@ -335,7 +337,7 @@ def _cell(seed: int, stream: int, place: int, cell: int, mean_s: float) -> tuple
     return changes_s, generator.standard_normal(len(changes_s)).tolist()
 
 
-class _Phases:
+class _PresentPhases:
     """The present phases of many places."""
 
     def __init__(self, seed: int, stream: int, places: Sequence[int], mean_s: float) -> None:
@@ -351,12 +353,15 @@ class _Phases:
         return self._values
 
 
-class _Parts:
+class _NormalParts:
     """The normal numbers of the parts of many ranks, whose phases last `own_s` and `node_s` seconds on average."""
 
     def __init__(self, seed: int, ranks: Sequence[int], nodes: Sequence[int], own_s: float, node_s: float) -> None:
         self._seed, self._ranks = seed, ranks
-        self._own, self._shared = _Phases(seed, CORRELATED, ranks, own_s), _Phases(seed, NODE, nodes, node_s)
+        self._own, self._shared = (
+            _PresentPhases(seed, CORRELATED, ranks, own_s),
+            _PresentPhases(seed, NODE, nodes, node_s),
+        )
         self._block, self._by_step = -1, np.empty((0, 0))
         self._persistent: Factors | None = None
         self._known: dict[tuple[float, ...], Factors] = {}
@@ -389,9 +394,9 @@ class _Parts:
 
 
 @lru_cache(maxsize=16_384)
-def _parts_of(seed: int, rank: int, node: int, own_s: float, node_s: float) -> _Parts:
+def _parts_of(seed: int, rank: int, node: int, own_s: float, node_s: float) -> _NormalParts:
     """Returns the numbers of one rank, which remember its present phase."""
-    return _Parts(seed, [rank], [node], own_s, node_s)
+    return _NormalParts(seed, [rank], [node], own_s, node_s)
 
 
 def _known(factors: tuple[float, ...], seed: int, rank: int) -> float:
@@ -451,7 +456,7 @@ def _densities() -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class PartWeights:
     """The weights of the parts; their squares add up to 1."""
 
     node: float
@@ -461,7 +466,7 @@ class Weights:
 
 
 @lru_cache(maxsize=64)
-def _weights(times: StepTimes) -> Weights:
+def _weights(times: StepTimes) -> PartWeights:
     """Returns weights such that the shares are those of the variance of the factors.
 
     If z and z' have correlation x, the covariance of their factors is Σ aⱼ² xʲ, with the coefficients aⱼ of the factor
@@ -469,12 +474,12 @@ def _weights(times: StepTimes) -> Weights:
     this sum over its value at 1.
     """
     if not (times.node or times.persistent or times.correlated):
-        return Weights(0.0, 0.0, 0.0, 1.0)
+        return PartWeights(0.0, 0.0, 0.0, 1.0)
     squares = np.interp(
         np.cumsum([times.node, times.persistent, times.correlated]), explained(times.law), np.linspace(0.0, 1.0, 1025)
     )
     node, persistent, correlated = np.sqrt(np.diff(squares, prepend=0.0)).tolist()
-    return Weights(node, persistent, correlated, math.sqrt(max(0.0, 1.0 - float(squares[-1]))))
+    return PartWeights(node, persistent, correlated, math.sqrt(max(0.0, 1.0 - float(squares[-1]))))
 
 
 @lru_cache(maxsize=64)
