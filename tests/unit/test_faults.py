@@ -256,8 +256,11 @@ def test_a_cancelled_gradient_frees_its_device_at_once() -> None:
 
 def test_the_pages_scenario_is_right_and_its_keys_are_the_schemas() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    shown, deaths, _ = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    shown, varying, deaths, _ = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     scenario = load(shown)
+    step_time = yaml.safe_load(varying)["cluster"]["step_time"]
+    document = scenario.dump()
+    assert load({**document, "cluster": {**document["cluster"], "step_time": step_time}}).cluster.step_time.correlated
     assert load(scenario.dump()) == scenario
     assert load(scenario.dump() | yaml.safe_load(deaths)).cluster.deaths
     section = text.partition("## What a run says")[2].partition("\n##")[0]
