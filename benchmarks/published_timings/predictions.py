@@ -59,6 +59,7 @@ from paceline.topologies.compute.device_model import shares_of_given_time
 from paceline.topologies.compute.device_parameters import Parameters, chip_key, read_software
 from paceline.topologies.compute.layer_times import gradient_s
 from paceline.topologies.compute.prediction_errors import interval_of
+from paceline.topologies.faults.step_times import StepTimes
 from paceline.workloads.learners.stand_in import TimingOnly
 from paceline.workloads.models.layer_tables import MODELS, ModelInfo
 from paceline.workloads.reading import ReadingSettings
@@ -428,7 +429,7 @@ def plan_of(job: Job, gradient_s: float, *, measured: bool = False) -> Plan:
             replace(node, device=device, host_rates=_all_cores(node.host_rates) if _by_server(job) else node.host_rates)
             for node in cluster.nodes
         ),
-        step_time=Jitter.of("norm", loc=1.0, scale=SPREAD) if job.devices > 1 else cluster.step_time,
+        step_time=StepTimes(law=Jitter.of("norm", loc=1.0, scale=SPREAD)) if job.devices > 1 else cluster.step_time,
         staging=replace(
             cluster.staging or StagingModel(),
             batches="pinned" if real else "none",
