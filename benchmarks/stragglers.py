@@ -29,7 +29,7 @@ import numpy as np
 
 import paceline
 from common.harness import Answer, at_least, run_command, say, table
-from paceline.backend.calibration.step_fit import fit_steps
+from paceline.backend.calibration.step_fit import drawn_together, fit_steps
 from paceline.scenarios.values.step_times import write_step_times
 from paceline.topologies.faults.jitter import Jitter
 from paceline.topologies.faults.step_profiles import profile_named
@@ -65,17 +65,13 @@ def _kept(series: StepSeries, steps: Any) -> StepSeries:
 
 def scaled(series: StepSeries, factor: float) -> StepSeries:
     """Returns a series with all times multiplied."""
-    return StepSeries(series.name, factor * series.seconds, factor * series.begins_s, series.nodes, series.workers)
+    return StepSeries(series.name, factor * series.seconds, factor * series.begins_s, series.nodes)
 
 
 def drawn(workers: int = 10, steps: int = 300) -> StepSeries:
     """Returns steps that are drawn from a profile."""
-    factors = profile_named("shared-cluster", "high").of_ranks(1, range(workers), [0] * workers)
-    begin_s, rows = 0.0, []
-    for step in range(steps):
-        rows.append(factors.factors(step, np.full(workers, begin_s)))
-        begin_s += float(rows[-1].max())
-    return StepSeries.together("shared-cluster, high", np.array(rows).T)
+    series = drawn_together(profile_named("shared-cluster", "high"), [0] * workers, steps)
+    return StepSeries("shared-cluster, high", series.seconds, series.begins_s)
 
 
 def simulated(series: StepSeries, step_time: Mapping[str, Any] | None, seeds: int) -> dict[str, dict[str, Any]]:

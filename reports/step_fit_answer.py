@@ -87,7 +87,7 @@ def _slowdowns(fits: Sequence[StepFit]) -> Table:
     rows: list[Row] = [
         (fit.series.name, str(period), significant(measured), significant(fitted), fitted / measured - 1)
         for fit in fits
-        for period, measured, fitted in fit.compared()
+        for period, measured, fitted in fit.compared
     ]
     words = "The time of a run that waits for all workers after so many steps, over that of a run without waiting."
     return Table("Slowdown by waiting", columns, rows, keys=2, words=words)
@@ -133,6 +133,6 @@ def _document(fit: StepFit) -> dict[str, Any]:
         "variation": fit.variation,
         "persistent": fit.persistent,
         "lag_1": fit.lag_1,
-        "slowdown": [{"steps": period, "measured": was, "fitted": again} for period, was, again in fit.compared()],
+        "slowdown": [{"steps": period, "measured": was, "fitted": again} for period, was, again in fit.compared],
         "step_time": write_step_times(fit.times),
     }

@@ -256,8 +256,7 @@ class ClusterModel:
 
     def without_jitter(self) -> ClusterModel:
         """Returns the same cluster without jitter; stragglers remain slow."""
-        even = tuple(replace(node, step_time=None) for node in self.nodes)
-        return replace(self, nodes=even, step_time=NO_VARIATION, faults=replace(self.faults, step_times=()))
+        return self.varied(lambda _: NO_VARIATION)
 
     def _holds(self, place: FaultPlace, rank: Rank, seed: int, entry: int) -> bool:
         return place.holds(rank=int(rank), node=self.node_of(rank), nodes=len(self.nodes), seed=seed, entry=entry)

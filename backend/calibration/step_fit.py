@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,14 +66,11 @@ class StepFit:
     variation: float
     lag_1: float
 
-    def compared(self, seeds: int = DRAWS) -> list[tuple[int, float, float]]:
-        """Returns numbers of steps between two waits, each with the measured slowdown and that of the process.
-
-        Args:
-            seeds: the runs of the process from which its mean is computed.
-        """
+    @cached_property
+    def compared(self) -> list[tuple[int, float, float]]:
+        """Numbers of steps between waits, each with the measured slowdown and that of `DRAWS` runs of the process."""
         periods = [period for period in PERIODS if 2 * period <= self.series.seconds.shape[1]]
-        fitted = slowdowns(self.times, self.series, periods, seeds)
+        fitted = slowdowns(self.times, self.series, periods)
         return [(period, self.series.slowdown(period), again) for period, again in zip(periods, fitted, strict=True)]
 
 
@@ -86,17 +84,32 @@ def slowdowns(times: StepTimes, series: StepSeries, periods: Sequence[int], seed
         seeds: the number of runs.
     """
     workers, steps = series.seconds.shape
-    scale_s = float(series.seconds.mean())
-    nodes, each = series.nodes or (0,) * workers, []
-    for seed in range(seeds):
-        factors = times.of_ranks(seed, range(workers), nodes, steps)
-        begin_s, rows = 0.0, []
-        for step in range(steps):
-            rows.append(scale_s * factors.factors(step, np.full(workers, begin_s)))
-            begin_s += float(rows[-1].max())
-        drawn = StepSeries.together("drawn", np.array(rows).T)
-        each.append([drawn.slowdown(period) for period in periods])
-    return [float(mean) for mean in np.mean(each, axis=0)]
+    nodes, step_s = series.nodes or (0,) * workers, float(series.seconds.mean())
+    each = [drawn_together(times, nodes, steps, seed=seed, step_s=step_s) for seed in range(seeds)]
+    return [float(np.mean([drawn.slowdown(period) for drawn in each])) for period in periods]
+
+
+def drawn_together(
+    times: StepTimes, nodes: Sequence[int], steps: int, *, seed: int = 1, step_s: float = 1.0
+) -> StepSeries:
+    """Draws the steps of workers that begin each step together, when the slowest has ended the one before.
+
+    Args:
+        times: the process.
+        nodes: the number of each worker's node.
+        steps: the number of steps.
+        seed: the seed of the draws.
+        step_s: the mean seconds of a step.
+
+    >>> drawn_together(StepTimes(workers=(0.5, 1.5)), [0, 0], 2).seconds.tolist()
+    [[0.5, 0.5], [1.5, 1.5]]
+    """
+    factors = times.of_ranks(seed, range(len(nodes)), nodes, steps)
+    begin_s, rows = 0.0, []
+    for step in range(steps):
+        rows.append(step_s * factors.factors(step, np.full(len(nodes), begin_s)))
+        begin_s += float(rows[-1].max())
+    return StepSeries.together("drawn", np.array(rows).T, nodes)
 
 
 def fit_steps(series: StepSeries) -> StepFit:

@@ -7,7 +7,6 @@ process for each worker, whose steps are its events named ``compute``, as in tho
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from paceline.scenarios import load
 from paceline.topologies.importing import step_series, torch_profile
 from paceline.topologies.importing.step_series import FEWEST_STEPS, StepSeries
 
-STEP = re.compile(r"ProfilerStep#\d+")
 COMPUTE = "compute"
 Times = list[tuple[float, float]]
 """when steps of a worker begin and end, in seconds"""
@@ -71,7 +69,7 @@ def _of_run(path: Path) -> StepSeries:
 
 def _of_trace(path: Path) -> list[Times]:
     events = torch_profile.read(path).events
-    steps = [(event.start, event.end) for event in events if STEP.fullmatch(event.name)]
+    steps = [(event.start, event.end) for event in events if torch_profile.STEP.fullmatch(event.name)]
     if steps:
         return [sorted(set(steps))]
     workers: dict[str, Times] = {}

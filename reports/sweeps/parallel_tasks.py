@@ -230,6 +230,8 @@ def _client(jobs: int, scheduler: str | None) -> Iterator[Any]:
         try:
             client = opened.enter_context(distributed.Client(cluster, timeout=CONNECT_S))
         except (OSError, ValueError) as error:
+            if scheduler is None:
+                raise
             raise InputError(
                 f"--scheduler: found {scheduler!r}, where no Dask scheduler answers ({error}); expected an address "
                 "such as tcp://login1:8786"

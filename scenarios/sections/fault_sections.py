@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
@@ -29,15 +29,9 @@ def parse_share(value: object) -> float:
     >>> parse_share("5 %"), parse_share(0.25)
     (0.05, 0.25)
     """
-    number: Any = value
-    if isinstance(value, str) and value.strip().endswith("%"):
-        try:
-            number = float(value.strip()[:-1]) / 100
-        except ValueError:
-            number = None
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number <= 1:
+    if (share := fields.share_of(value)) is None or share == 0:
         raise expected("a share above 0 and at most 1, such as '5 %' or 0.05")
-    return float(number)
+    return share
 
 
 Share = Annotated[

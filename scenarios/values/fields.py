@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
@@ -239,8 +239,34 @@ Interval = Annotated[
 ]
 
 
+def share_of(value: object) -> float | None:
+    """Returns a share from 0 to 1, given as a number or in per cent; None for anything else.
+
+    >>> share_of("5 %"), share_of(0.25), share_of(2)
+    (0.05, 0.25, None)
+    """
+    number: Any = value
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            number = float(value.strip()[:-1]) / 100
+        except ValueError:
+            return None
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= 1:
+        return None
+    return float(number)
+
+
+def factors_of(value: object) -> tuple[float, ...]:
+    """Parses a list of factors."""
+    items: Sequence[Any] = value if isinstance(value, list | tuple) else ()
+    right = [not isinstance(item, bool) and isinstance(item, int | float) and 0 < item < math.inf for item in items]
+    if not items or not all(right):
+        raise expected("a list of numbers above 0, such as [0.9, 1.0, 1.3]")
+    return tuple(map(float, items))
+
+
 def parse_jitter(value: object) -> Jitter:
-    """Parses a jitter: null, or a mapping with a distribution and its parameters."""
+    """Parses a jitter: null, or a mapping with a distribution and its parameters, or with measured factors."""
     if value is None or isinstance(value, Jitter):
         return value or NO_JITTER
     if not isinstance(value, dict) or not isinstance(value.get("distribution"), str):
@@ -249,18 +275,37 @@ def parse_jitter(value: object) -> Jitter:
             "a mapping with a distribution of scipy.stats and its parameters, such as {distribution: lognorm, "
             f"sigma: 0.3}}{hint}"
         )
+    parameters = {str(name): part for name, part in value.items() if name != "distribution"}
     try:
-        return Jitter.of(
-            value["distribution"], **{str(name): part for name, part in value.items() if name != "distribution"}
-        )
+        if value["distribution"] == MEASURED:
+            return _measured(parameters)
+        return Jitter.of(value["distribution"], **parameters)
     except InputError as error:
         name, _, text = str(error).partition(": ")
         refuse((name,), wrong(text), value)
 
 
+MEASURED = "measured"
+"""the distribution of equally likely factors, in place of one of scipy.stats"""
+
+
+def _measured(parameters: dict[str, Any]) -> Jitter:
+    for name in parameters:
+        if name != "factors":
+            hint = near_miss(name, ["factors"], "it has factors")
+            raise InputError(f"{name}: {MEASURED} has no such parameter{hint}")
+    try:
+        return Jitter.measured(factors_of(parameters.get("factors")))
+    except PydanticCustomError as error:
+        refuse(("factors",), error, parameters.get("factors"))
+
+
 def write_jitter(jitter: Jitter) -> dict[str, Any] | None:
     """Returns a jitter as a mapping for a scenario."""
-    return None if jitter == NO_JITTER else {"distribution": jitter.distribution, **dict(jitter.parameters)}
+    if jitter == NO_JITTER:
+        return None
+    factors = {"factors": list(jitter.values)} if jitter.values else {}
+    return {"distribution": jitter.distribution, **dict(jitter.parameters), **factors}
 
 
 StepTimeLaw = Annotated[
@@ -271,7 +316,10 @@ StepTimeLaw = Annotated[
         {
             "type": ["object", "null"],
             "description": "a continuous distribution of scipy.stats and its parameters, scaled to mean 1",
-            "properties": {"distribution": {"type": "string"}},
+            "properties": {
+                "distribution": {"type": "string"},
+                "factors": {"type": "array", "items": {"type": "number"}},
+            },
             "required": ["distribution"],
             "additionalProperties": {"type": "number"},
             "examples": [{"distribution": "lognorm", "sigma": 0.3}],

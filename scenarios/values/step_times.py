@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import PlainSerializer, PlainValidator, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
+from paceline.scenarios.values import fields
+from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.mistakes import Fault, complain, expected, refuse, wrong
 from paceline.scenarios.values.units import PERIOD
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
-from paceline.topologies.faults.step_profiles import PROFILES, profile_named
+from paceline.topologies.faults.step_profiles import LEVELS, PROFILES, profile_named
 from paceline.topologies.faults.step_times import NO_VARIATION, StepTimes, StepTrace
 from paceline.topologies.importing import step_series
 
 KINDS = ("distribution", "profile", "trace", "file")
-
 SHARES = ("node", "persistent", "correlated")
 PERIODS = ("correlation_time", "node_correlation_time")
 PARTS = (*SHARES, *PERIODS, "workers")
 FULL = 1 + 1e-9
 """the largest sum of shares, with room for the rounding of decimals"""
-EXAMPLE = "{distribution: lognorm, sigma: 0.3}"
 WORDS = (
-    f"a mapping with a distribution of scipy.stats and its parameters, such as {EXAMPLE}, with a profile, such as "
-    "{profile: shared-cluster}, with a file that `paceline calibrate --steps` wrote, such as {file: step-time.yaml}, "
-    "or "
-    "with measured steps, such as {trace: steps.csv}"
+    "a mapping with a distribution of scipy.stats and its parameters, such as {distribution: lognorm, sigma: 0.3}, "
+    "with a profile, such as {profile: shared-cluster}, with a file that `paceline calibrate --steps` wrote, such as "
+    "{file: step-time.yaml}, or with measured steps, such as {trace: steps.csv}"
 )
 
 
@@ -53,7 +52,8 @@ def parse_step_times(value: object) -> StepTimes:
     if len(kinds) > 1:
         raise wrong(f"found {' and '.join(kinds)}; expected one of them")
     if not isinstance(value, Mapping) or not kinds:
-        raise expected(WORDS)
+        hint = key_hint("law", ["distribution"]) if isinstance(value, Mapping) and "law" in value else ""
+        raise expected(WORDS + hint)
     given = {str(key): part for key, part in value.items()}
     if kinds == ["trace"]:
         return StepTimes(trace=_trace(given))
@@ -86,30 +86,16 @@ def _part(key: str, given: Mapping[str, Any], faults: list[Fault]) -> Any:
     if (value := given.get(key)) is None:
         return None
     try:
-        return _share(value) if key in SHARES else _factors(value) if key == "workers" else PERIOD.parse(value)
+        if key in PERIODS:
+            return PERIOD.parse(value)
+        if key == "workers":
+            return fields.factors_of(value)
+        if (share := fields.share_of(value)) is None:
+            raise expected("a share from 0 to 1 of the variance, such as '40 %' or 0.4")
+        return share
     except PydanticCustomError as error:
         faults.append(((key,), error, value))
         return None
-
-
-def _share(value: object) -> float:
-    number: Any = value
-    if isinstance(value, str) and value.strip().endswith("%"):
-        try:
-            number = float(value.strip()[:-1]) / 100
-        except ValueError:
-            number = None
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= 1:
-        raise expected("a share from 0 to 1 of the variance, such as '40 %' or 0.4")
-    return float(number)
-
-
-def _factors(value: object) -> tuple[float, ...]:
-    items: Sequence[Any] = value if isinstance(value, list | tuple) else ()
-    right = [not isinstance(item, bool) and isinstance(item, int | float) and 0 < item < math.inf for item in items]
-    if not items or not all(right):
-        raise expected("a list of numbers above 0, such as [0.9, 1.0, 1.3]")
-    return tuple(map(float, items))
 
 
 def _together(given: Mapping[str, Any], parts: dict[str, Any]) -> list[Fault]:
@@ -135,34 +121,17 @@ def _together(given: Mapping[str, Any], parts: dict[str, Any]) -> list[Fault]:
 
 
 def _law(given: Mapping[str, Any], faults: list[Fault]) -> Jitter:
-    if given.get("distribution") == "measured":
-        more = [key for key in given if key not in ("distribution", "factors")]
-        faults += [
-            ((key,), wrong(f"measured has no such parameter{near_miss(key, ['factors'])}"), given[key]) for key in more
-        ]
-        try:
-            return Jitter.measured(_factors(given.get("factors")))
-        except PydanticCustomError as error:
-            faults.append((("factors",), error, given.get("factors")))
-            return NO_JITTER
-    if not isinstance(given.get("distribution"), str):
-        faults.append(
-            (("distribution",), expected("the name of a distribution of scipy.stats"), given.get("distribution"))
-        )
-        return NO_JITTER
+    """Returns the distribution, and adds what is wrong with it."""
     try:
-        return Jitter.of(given["distribution"], **{key: part for key, part in given.items() if key != "distribution"})
-    except InputError as error:
-        name, _, text = str(error).partition(": ")
-        hint = near_miss(name, PARTS, "") if name not in given or name == "distribution" else near_miss(name, PARTS)
-        faults.append(
-            (
-                (name,),
-                wrong(text + (hint if "no such parameter" in text and "did you mean" not in text else "")),
-                given.get(name),
-            )
-        )
-        return NO_JITTER
+        return fields.parse_jitter(dict(given))
+    except ValidationError as error:
+        faults += [
+            (detail["loc"], wrong(detail["msg"] + near_miss(str(detail["loc"][0]), PARTS, "")), detail["input"])
+            for detail in error.errors(include_url=False)
+        ]
+    except PydanticCustomError as error:
+        faults.append(((), error, given))
+    return NO_JITTER
 
 
 def _profile(given: Mapping[str, Any]) -> StepTimes:
@@ -177,7 +146,7 @@ def _profile(given: Mapping[str, Any]) -> StepTimes:
     if name not in PROFILES:
         refuse(("profile",), expected(f"one of {', '.join(PROFILES)}{near_miss(name, list(PROFILES))}"), name)
     level = given.get("level", "typical")
-    if level not in ("low", "typical", "high"):
+    if level not in LEVELS:
         refuse(("level",), expected("low, typical or high"), level)
     return profile_named(str(name), level)
 
@@ -207,10 +176,11 @@ def _fitted(given: Mapping[str, Any]) -> StepTimes:
             wrong(f"found no step_times in {path}; expected one that `paceline calibrate --steps` wrote"),
             path,
         )
-    job = given.get("job", next(iter(sections)) if len(sections) == 1 else None)
-    if job not in sections:
-        refuse(("job",), expected(f"one of {', '.join(map(str, sections))}"), job)
-    if isinstance(section := sections[job], Mapping) and "file" in section:
+    jobs = {str(name): section for name, section in sections.items()}
+    job = str(given["job"]) if "job" in given else next(iter(jobs)) if len(jobs) == 1 else None
+    if job not in jobs:
+        refuse(("job",), expected(f"one of {', '.join(jobs)}"), job)
+    if isinstance(section := jobs[job], Mapping) and "file" in section:
         refuse(("file",), wrong(f"found a file in {path}; expected a distribution and its parts"), path)
     return parse_step_times(section)
 
@@ -231,8 +201,7 @@ def _read(path: Path, job: object, _: int) -> StepTrace:
     if len(chosen) != 1:
         names = ", ".join(each.name for each in series)
         raise InputError(f"{path}: found the jobs {names}; expected one of them as job")
-    name = str(path) if len(series) == 1 else f"{path}:{chosen[0].name}"
-    return StepTrace.of(name, chosen[0].seconds)
+    return StepTrace.of(str(path), chosen[0].seconds, job="" if len(series) == 1 else chosen[0].name)
 
 
 def write_step_times(times: StepTimes) -> dict[str, Any] | None:
@@ -240,16 +209,15 @@ def write_step_times(times: StepTimes) -> dict[str, Any] | None:
     if times == NO_VARIATION:
         return None
     if times.trace is not None:
-        path, _, job = times.trace.name.partition(":")
-        return {"trace": path, **({"job": job} if job else {})}
+        return {"trace": times.trace.file, **({"job": times.trace.job} if times.trace.job else {})}
     if times.profile:
-        name, _, level = times.profile.partition(":")
+        name, level = times.profile
         return {"profile": name, **({"level": level} if level != "typical" else {})}
-    law = {"factors": list(times.law.values)} if times.law.values else dict(times.law.parameters)
+    law = fields.write_jitter(times.law) or {"distribution": NO_JITTER.distribution}
     shares = {key: share for key in SHARES if (share := getattr(times, key))}
     periods = {key: PERIOD.text(held) for key in PERIODS if math.isfinite(held := getattr(times, f"{key}_s"))}
     workers = {"workers": list(times.workers)} if times.workers else {}
-    return {"distribution": times.law.distribution, **law, **shares, **periods, **workers}
+    return {**law, **shares, **periods, **workers}
 
 
 StepTimesField = Annotated[
@@ -264,7 +232,7 @@ StepTimesField = Annotated[
             "properties": {
                 "distribution": {"type": "string"},
                 "profile": {"enum": list(PROFILES)},
-                "level": {"enum": ["low", "typical", "high"]},
+                "level": {"enum": list(LEVELS)},
                 "trace": {"type": "string"},
                 "file": {"type": "string"},
                 "job": {"type": "string"},

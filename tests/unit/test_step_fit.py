@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from paceline import load, simulate
-from paceline.backend.calibration.step_fit import fit_steps
+from paceline.backend.calibration.step_fit import drawn_together, fit_steps
 from paceline.backend.calibration.step_sources import read_all
 from paceline.cli.app import app
 from paceline.topologies.faults.jitter import Jitter
@@ -27,14 +27,9 @@ MADE = StepTimes(
 NODES = tuple(rank // 4 for rank in range(WORKERS))
 
 
-def drawn(times: StepTimes, seed: int = 1, steps: int = STEPS) -> NDArray[np.float64]:
+def drawn(times: StepTimes, steps: int = STEPS) -> NDArray[np.float64]:
     """Returns the seconds of steps that all workers begin together, shape (workers, steps)."""
-    factors = times.of_ranks(seed, range(WORKERS), NODES)
-    begin_s, rows = 0.0, []
-    for step in range(steps):
-        rows.append(STEP_S * factors.factors(step, np.full(WORKERS, begin_s)))
-        begin_s += float(rows[-1].max())
-    return np.array(rows).T
+    return drawn_together(times, NODES, steps, step_s=STEP_S).seconds
 
 
 def test_a_fit_finds_the_process_that_made_the_steps() -> None:
@@ -43,7 +38,7 @@ def test_a_fit_finds_the_process_that_made_the_steps() -> None:
     assert fit.times.node == pytest.approx(0.2, abs=0.08)
     assert fit.times.correlated == pytest.approx(0.5, abs=0.08)
     assert fit.times.correlation_time_s == pytest.approx(5.0, rel=0.35)
-    for _, measured, fitted in fit.compared():
+    for _, measured, fitted in fit.compared:
         assert fitted == pytest.approx(measured, rel=0.02)
 
 
@@ -58,7 +53,7 @@ def test_the_second_half_is_predicted_where_independent_steps_are_wrong() -> Non
     series = StepSeries.together("made", drawn(MADE), NODES)
     fit = fit_steps(series.part(0, STEPS // 2))
     later = series.part(STEPS // 2, STEPS)
-    for period, _, fitted in fit.compared():
+    for period, _, fitted in fit.compared:
         assert fitted == pytest.approx(later.slowdown(period), rel=0.05)
     shuffled = np.random.default_rng(1).permutation(later.seconds.ravel()).reshape(later.seconds.shape)
     assert StepSeries.together("shuffled", shuffled).slowdown(32) < 0.9 * later.slowdown(32)

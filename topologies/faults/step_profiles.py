@@ -49,7 +49,7 @@ class StepProfile:
             correlated=self.correlated,
             correlation_time_s=self.correlation_time_s,
             node_correlation_time_s=self.correlation_time_s,
-            profile=f"{name}:{level}",
+            profile=(name, level),
         )
 
 

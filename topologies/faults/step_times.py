@@ -16,7 +16,8 @@ successive factors are nearly independent, as measured times of such steps would
 the factor is F⁻¹(Φ(z)), where F is the distribution. Weights are chosen such that the shares are those of the factors,
 not of z. A part that changes over time keeps its number until an instant of a Poisson process, whose mean gap is the
 correlation time, and then gets an independent one. So the correlation of the factors of two steps of a worker that
-begin Δ seconds apart is exactly node + persistent + correlated · e^(-Δ / correlation time), for every distribution.
+begin Δ seconds apart is node + persistent + correlated · e^(-Δ / correlation time), for every distribution. If the
+node's part changes, too, its share falls in the same way, and the formula is an approximation.
 
 **It is a function of time**, of the seed, the worker, its node and the step: all methods of a scenario see the same
 slow phases at the same times, however many steps they have taken, and in simulated and paced real runs.
@@ -31,7 +32,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -63,25 +64,28 @@ class StepTrace:
     they had in common at a time stays in common.
 
     Args:
-        name: the name of the file.
+        file: the path of the table.
         factors: shape (workers, steps).
+        digest: of the factors.
+        job: which of several in the table; "" if there is one.
 
     >>> trace = StepTrace.of("steps.csv", [[1.0, 3.0], [2.0, 2.0]])
     >>> trace.factor(seed=1, rank=1, step=0), trace.factor(seed=1, rank=0, step=1)
     (1.0, 1.5)
     """
 
-    name: str
-    factors: NDArray[np.float64]
-    digest: str = field(repr=False)
+    file: str
+    factors: NDArray[np.float64] = field(repr=False)
+    digest: str
+    job: str = ""
 
     @staticmethod
-    def of(name: str, seconds: Sequence[Sequence[float]] | NDArray[np.float64]) -> StepTrace:
+    def of(file: str, seconds: Sequence[Sequence[float]] | NDArray[np.float64], job: str = "") -> StepTrace:
         """Returns the trace of times in any unit, one row for each worker."""
         times = np.asarray(seconds, dtype=np.float64)
         factors = times / times.mean()
         factors.flags.writeable = False
-        return StepTrace(name, factors, hashlib.sha256(factors.tobytes()).hexdigest())
+        return StepTrace(file, factors, hashlib.sha256(factors.tobytes()).hexdigest(), job)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StepTrace) and other.digest == self.digest
@@ -97,15 +101,12 @@ class StepTrace:
             return float(self.factors[worker, step])
         length = min(TRACE_BLOCK, steps)
         block, place = divmod(step, length)
-        return float(self.factors[worker, self._begin(seed, copy, block, length) + place])
-
-    def _begin(self, seed: int, copy: int, block: int, length: int) -> int:
-        """Returns where in the trace the repeated block begins."""
-        return _begin_of_block(self.factors.shape[1] - length, seed, copy, block)
+        return float(self.factors[worker, _begin_of_block(steps - length, seed, copy, block) + place])
 
 
 @lru_cache(maxsize=16_384)
 def _begin_of_block(last: int, seed: int, copy: int, block: int) -> int:
+    """Returns where in a trace the repeated block begins, at most at `last`."""
     return int(_generator(seed, TRACE, copy, block).integers(last + 1))
 
 
@@ -123,7 +124,7 @@ class StepTimes:
         workers: known factors of the first workers, scaled to mean 1, in place of a persistent share; `law` is then the
             distribution of each worker's times over its own mean. Further workers draw one of these factors.
         trace: measured factors, in place of all others.
-        profile: the name of the profile that this is, as ``name:level``; "" for none.
+        profile: the name and the level of the profile that this is; empty for none.
         averaged: parts in whose place factors have their mean over all that these parts may be; see `without`.
 
     >>> slow_for_long = StepTimes(law=Jitter.of("lognorm", sigma=0.3), correlated=0.9, correlation_time_s=1000.0)
@@ -143,7 +144,7 @@ class StepTimes:
     node_correlation_time_s: float = math.inf
     workers: tuple[float, ...] = ()
     trace: StepTrace | None = None
-    profile: str = ""
+    profile: tuple[str, ...] = ()
     averaged: tuple[Part, ...] = ()
 
     @property
@@ -160,8 +161,8 @@ class StepTimes:
     def words(self) -> str:
         """What decides the factors, in a few words; "none" if nothing varies."""
         if self.trace is not None:
-            return f"steps of {self.trace.name}"
-        return self.profile.replace(":", ", ") or self.law.distribution
+            return f"steps of {self.trace.file}"
+        return ", ".join(self.profile) or self.law.distribution
 
     @property
     def parts(self) -> dict[Part, float]:
@@ -181,7 +182,7 @@ class StepTimes:
         1.0
         """
         workers = () if part == "persistent" else self.workers
-        return replace(self, workers=workers, profile="", averaged=(*self.averaged, part))
+        return replace(self, workers=workers, profile=(), averaged=(*self.averaged, part))
 
     @property
     def noise(self) -> float:
@@ -206,7 +207,7 @@ class StepTimes:
         if self.trace is not None:
             return self.trace.factor(seed, rank, step)
         parts = _parts_of(seed, rank, node, self.correlation_time_s, self.node_correlation_time_s)
-        return float(self._factors(step, parts, np.array([start_s]), self.weights)[0])
+        return float(self.drawn(step, parts, np.array([start_s]))[0])
 
     def of_ranks(
         self, seed: int, ranks: Sequence[int], nodes: Sequence[int], steps: int | None = None
@@ -221,22 +222,37 @@ class StepTimes:
         """
         return FactorsOfRanks(self, seed, ranks, nodes, steps)
 
-    @property
+    @cached_property
     def weights(self) -> PartWeights:
         """The weights of the parts in the normal number that determines a factor."""
         return _weights(self)
 
-    def _factors(self, step: int, parts: _NormalParts, starts_s: Factors, weights: PartWeights) -> Factors:
-        total = np.zeros(len(starts_s))
-        if "noise" not in self.averaged:
-            total = weights.noise * parts.noise(step)
-        if weights.persistent and "persistent" not in self.averaged:
+    @cached_property
+    def _kept(self) -> PartWeights:
+        """The weights, 0 for parts that are averaged."""
+        return replace(self.weights, **dict.fromkeys(self.averaged, 0.0))
+
+    @cached_property
+    def _table(self) -> NDArray[np.float64]:
+        return _averaged_table(self)
+
+    def drawn(self, step: int, parts: _NormalParts, starts_s: Factors) -> Factors:
+        """Returns the factors of some ranks, given the normal numbers of their parts; not for traces.
+
+        Args:
+            step: the step.
+            parts: the normal numbers.
+            starts_s: when the gradient of each rank begins, in seconds on the run's clock.
+        """
+        weights = self._kept
+        total = weights.noise * parts.noise(step)
+        if weights.persistent:
             total = total + weights.persistent * parts.persistent()
-        if weights.node and "node" not in self.averaged:
+        if weights.node:
             total = total + weights.node * parts.of_nodes(starts_s)
-        if weights.correlated and "correlated" not in self.averaged:
+        if weights.correlated:
             total = total + weights.correlated * parts.correlated(starts_s)
-        factors: Factors = np.interp(total, GRID, _table(self))
+        factors: Factors = np.interp(total, GRID, self._table)
         return factors * parts.known(self.workers) if self.workers else factors
 
 
@@ -266,7 +282,7 @@ class FactorsOfRanks:
         if self._times.trace is not None:
             trace = self._times.trace
             return np.array([trace.factor(self._seed, rank, step) for rank in self._ranks])
-        return self._times._factors(step, self._parts, starts_s, self._times.weights)
+        return self._times.drawn(step, self._parts, starts_s)
 
 
 # --- the normal numbers -----------------------------------------------------------------------------------------------
@@ -432,8 +448,7 @@ def quantile_table(jitter: Jitter) -> NDArray[np.float64]:
     return table
 
 
-@lru_cache(maxsize=64)
-def _table(times: StepTimes) -> NDArray[np.float64]:
+def _averaged_table(times: StepTimes) -> NDArray[np.float64]:
     """Returns the factors at `GRID`, averaged over the parts that are left out."""
     table = quantile_table(times.law)
     if not times.averaged:
@@ -465,7 +480,6 @@ class PartWeights:
     noise: float
 
 
-@lru_cache(maxsize=64)
 def _weights(times: StepTimes) -> PartWeights:
     """Returns weights such that the shares are those of the variance of the factors.
 

@@ -48,7 +48,6 @@ class StepSeries:
         seconds: the time of each step, shape (workers, steps).
         begins_s: when each step began, of the same shape; with `assumed`, as if all workers began each step together.
         nodes: the number of each worker's node; empty if it is not known.
-        workers: the name of each worker.
         assumed: whether `begins_s` was not measured.
     """
 
@@ -56,7 +55,6 @@ class StepSeries:
     seconds: Times
     begins_s: Times
     nodes: tuple[int, ...] = ()
-    workers: tuple[str, ...] = ()
     assumed: bool = True
 
     @staticmethod
@@ -73,9 +71,7 @@ class StepSeries:
     def part(self, first: int, last: int) -> StepSeries:
         """Returns the steps from `first` to before `last`."""
         kept = slice(first, last)
-        return StepSeries(
-            self.name, self.seconds[:, kept], self.begins_s[:, kept], self.nodes, self.workers, self.assumed
-        )
+        return StepSeries(self.name, self.seconds[:, kept], self.begins_s[:, kept], self.nodes, self.assumed)
 
     def slowdown(self, every: int) -> float:
         """Returns the time of a run that waits for all workers after every `every` steps, over that without waiting.
@@ -108,8 +104,7 @@ def read(path: Path) -> list[StepSeries]:
     if missing or worker is None or seconds is None:
         raise InputError(
             f"{path}: found the columns {', '.join(map(str, table.columns))}, without {' and '.join(missing)}; "
-            "expected "
-            f"{EXPECTED}"
+            f"expected {EXPECTED}"
         )
     numbers = _numbers(table[seconds])
     if (wrong := ~(np.isfinite(numbers) & (numbers > 0))).any():
@@ -164,16 +159,13 @@ def _series(path: Path, name: str, table: pd.DataFrame, worker: str, seconds: st
     if len(grid) < 1 or len(grid.columns) < FEWEST_STEPS:
         raise InputError(
             f"{path}: {name}: found {len(grid.columns)} steps that all {table[worker].nunique()} workers have, "
-            "expected "
-            f"{FEWEST_STEPS} or more"
+            f"expected {FEWEST_STEPS} or more"
         )
     nodes: tuple[int, ...] = ()
     if node is not None:
         names = table.groupby(worker)[node].first().loc[grid.index].astype(str)
         nodes = tuple(names.astype("category").cat.codes.tolist())
-    workers = tuple(map(str, grid.index))
     if begin is None:
-        made = StepSeries.together(name, grid.to_numpy(), nodes)
-        return StepSeries(name, made.seconds, made.begins_s, nodes, workers)
+        return StepSeries.together(name, grid.to_numpy(), nodes)
     begins = table.pivot_table(index=worker, columns=step, values=begin, aggfunc="min")[grid.columns].to_numpy()
-    return StepSeries(name, grid.to_numpy(), begins - begins.min(), nodes, workers, assumed=False)
+    return StepSeries(name, grid.to_numpy(), begins - begins.min(), nodes, assumed=False)
