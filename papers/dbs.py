@@ -143,7 +143,7 @@ class Setting:
         return [
             f"cluster.nodes=[{nodes}]",
             f"workload.batch_per_worker={self.batch}",
-            f"cluster.step_time={{distribution: lognorm, sigma: {self.sigma}}}"
+            f"cluster.step_time={{profile: shared-cluster, sigma: {self.sigma}}}"
             if self.sigma
             else "cluster.step_time=null",
             f"cluster.network.link={self.link}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,8 +65,9 @@ def parse_step_times(value: object) -> StepTimes:
     faults: list[Fault] = []
     parts = {key: part for key in PARTS if (part := _part(key, given, faults)) is not None}
     faults += _together(given, parts)
+    earlier = len(faults)
     law = _law({key: part for key, part in given.items() if key not in PARTS}, faults)
-    if law == NO_JITTER and any(parts.get(key) for key in SHARES):
+    if law == NO_JITTER and len(faults) == earlier and any(parts.get(key) for key in SHARES):
         faults.append(
             (("distribution",), wrong("found none with shares of its variance; expected a distribution"), None)
         )
@@ -135,20 +137,24 @@ def _law(given: Mapping[str, Any], faults: list[Fault]) -> Jitter:
 
 
 def _profile(given: Mapping[str, Any]) -> StepTimes:
-    name = given["profile"]
-    unknown = [key for key in given if key not in ("profile", "level")]
-    if unknown:
-        refuse(
-            (unknown[0],),
-            wrong("found beside a profile, which has only a level: low, typical or high"),
-            given[unknown[0]],
-        )
+    """Returns a profile; keys beside it replace those of the profile."""
+    name, level = given["profile"], given.get("level", "typical")
     if name not in PROFILES:
         refuse(("profile",), expected(f"one of {', '.join(PROFILES)}{near_miss(name, list(PROFILES))}"), name)
-    level = given.get("level", "typical")
     if level not in LEVELS:
         refuse(("level",), expected("low, typical or high"), level)
-    return profile_named(str(name), level)
+    profile = profile_named(str(name), level)
+    own = {key: value for key, value in given.items() if key not in ("profile", "level")}
+    if not own:
+        return profile
+    if {"level", "sigma"} <= given.keys():
+        refuse(("sigma",), wrong("found beside level, which decides sigma; expected one of the two"), own["sigma"])
+    times = parse_step_times({**(write_step_times(replace(profile, profile=())) or {}), **own})
+    return replace(times, profile=(*profile.profile, *((key, _hashable(value)) for key, value in own.items())))
+
+
+def _hashable(value: Any) -> object:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _path(given: Mapping[str, Any], key: str, words: str) -> str:
@@ -211,8 +217,7 @@ def write_step_times(times: StepTimes) -> dict[str, Any] | None:
     if times.trace is not None:
         return {"trace": times.trace.file, **({"job": times.trace.job} if times.trace.job else {})}
     if times.profile:
-        name, level = times.profile
-        return {"profile": name, **({"level": level} if level != "typical" else {})}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in times.profile}
     law = fields.write_jitter(times.law) or {"distribution": NO_JITTER.distribution}
     shares = {key: share for key in SHARES if (share := getattr(times, key))}
     periods = {key: PERIOD.text(held) for key in PERIODS if math.isfinite(held := getattr(times, f"{key}_s"))}

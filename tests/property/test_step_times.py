@@ -18,6 +18,7 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.runs.run import perform
 from paceline.topologies.faults.jitter import Jitter
+from paceline.topologies.faults.step_profiles import profile_named
 from paceline.topologies.faults.step_times import StepTimes, StepTrace, correlation, phase_at
 from tests.thorough import examples
 
@@ -189,6 +190,9 @@ def test_a_paced_run_and_its_prediction_draw_at_the_same_time_of_a_stretched_clo
         ({"distribution": "lognorm", "sigma": 0.3, "workers": [1, 2], "persistent": 0.1}, "one of the two"),
         ({"profile": "shared"}, "did you mean shared-cluster?"),
         ({"profile": "dedicated", "level": "middle"}, "low, typical or high"),
+        ({"profile": "dedicated", "level": "high", "sigma": 0.1}, "sigma: found beside level"),
+        ({"profile": "dedicated", "sgma": 0.1}, "did you mean sigma?"),
+        ({"profile": "dedicated", "persistent": "90 %"}, "node 10 % + persistent 90 % + correlated 20 %"),
         ({"trace": "missing.csv"}, "found no such file"),
         ({"trace": 3}, "the path of a file"),
         ({"sigma": 0.3}, "{profile: shared-cluster}"),
@@ -208,12 +212,19 @@ def test_all_mistakes_of_a_mapping_are_reported_together() -> None:
 
 @pytest.mark.parametrize(
     "step_time",
-    [PARTS, {"profile": "large-pretraining"}, {"distribution": "measured", "factors": [1, 1.5], "workers": [1, 2]}],
+    [PARTS, {"profile": "large-pretraining"}, {"profile": "dedicated", "sigma": 0.1, "persistent": "50 %"},
+     {"distribution": "measured", "factors": [1, 1.5], "workers": [1, 2]}],
 )  # fmt: skip
 def test_a_stored_scenario_has_the_same_steps(step_time: dict[str, Any]) -> None:
     plan = plan_of(step_time)
     again = load(plan.document).plans()[0]
     assert again.cluster.step_time == plan.cluster.step_time
+
+
+def test_keys_beside_a_profile_replace_its_own() -> None:
+    times = plan_of({"profile": "dedicated", "sigma": 0.3, "persistent": "50 %"}).cluster.step_time
+    assert times.law == Jitter.of("lognorm", sigma=0.3)
+    assert times.parts["persistent"] == 0.5 and times.parts["node"] == profile_named("dedicated").node
 
 
 def test_a_table_of_measured_steps_is_replayed(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class StepProfile:
             correlated=self.correlated,
             correlation_time_s=self.correlation_time_s,
             node_correlation_time_s=self.correlation_time_s,
-            profile=(name, level),
+            profile=(("profile", name), *((("level", level),) if level != "typical" else ())),
         )
 
 

@@ -124,7 +124,7 @@ class StepTimes:
         workers: known factors of the first workers, scaled to mean 1, in place of a persistent share; `law` is then the
             distribution of each worker's times over its own mean. Further workers draw one of these factors.
         trace: measured factors, in place of all others.
-        profile: the name and the level of the profile that this is; empty for none.
+        profile: the keys that a scenario gives for a profile, such as its name and level; empty if it names none.
         averaged: parts in whose place factors have their mean over all that these parts may be; see `without`.
 
     >>> slow_for_long = StepTimes(law=Jitter.of("lognorm", sigma=0.3), correlated=0.9, correlation_time_s=1000.0)
@@ -144,7 +144,7 @@ class StepTimes:
     node_correlation_time_s: float = math.inf
     workers: tuple[float, ...] = ()
     trace: StepTrace | None = None
-    profile: tuple[str, ...] = ()
+    profile: tuple[tuple[str, object], ...] = ()
     averaged: tuple[Part, ...] = ()
 
     @property
@@ -162,7 +162,8 @@ class StepTimes:
         """What decides the factors, in a few words; "none" if nothing varies."""
         if self.trace is not None:
             return f"steps of {self.trace.file}"
-        return ", ".join(self.profile) or self.law.distribution
+        keys = (f"{value}" if key in ("profile", "level") else f"{key} {value}" for key, value in self.profile)
+        return ", ".join(keys) or self.law.distribution
 
     @property
     def parts(self) -> dict[Part, float]:
