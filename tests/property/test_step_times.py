@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,25 @@ def test_many_ranks_have_the_factors_of_each(
     ranks, nodes = range(41), [each // 4 for each in range(41)]
     many = times.of_ranks(1, ranks, nodes).factors(step, np.full(41, start_s))
     assert float(many[rank]) == times.factor(1, rank, rank // 4, step, start_s)
+
+
+@given(
+    rank=st.integers(0, 4999), step=st.integers(0, 600), start_s=st.floats(0, 1e4), law=st.sampled_from(LAWS),
+    seed=st.sampled_from([1, 2**40]), parts=st.booleans(),
+)  # fmt: skip
+@examples(5)
+def test_thousands_of_ranks_have_the_factors_of_each(
+    rank: int, step: int, start_s: float, law: Jitter, seed: int, parts: bool
+) -> None:
+    times = StepTimes(law=law)
+    if parts:
+        times = replace(times, node=0.1, persistent=0.3, correlated=0.2, correlation_time_s=30.0)
+    ranks, nodes = range(5000), [each // 4 for each in range(5000)]
+    many = times.of_ranks(seed, ranks, nodes, steps=step + 1)
+    later_s = start_s + np.arange(5000.0)
+    for starts_s in (np.full(5000, start_s), later_s):
+        found = float(many.factors(step, starts_s)[rank])
+        assert found == times.factor(seed, rank, rank // 4, step, float(starts_s[rank]))
 
 
 @given(rank=st.integers(0, 40), step=st.integers(0, 600), start_s=st.floats(0, 1e4), law=st.sampled_from(LAWS))

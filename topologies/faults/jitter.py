@@ -11,16 +11,17 @@ Jitter of many ranks at once: the factors of one step for all of them, bit for b
 The factors of a rank come in blocks, each from a generator of its own. Creating the generator takes far longer than
 drawing the block. So the initial states of all generators of a block are computed at once, by NumPy's published
 algorithm of `SeedSequence` (O'Neill's `seed_seq_fe128`) on arrays, and one generator is set to one after the other. If
-the first block is not that of `Jitter`, all blocks are drawn one by one.
+the first state is not NumPy's own, the generators are created one by one.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -156,16 +157,6 @@ class Jitter:
         block, place = divmod(step, BLOCK)
         return float(_block(self, seed, rank, block)[place])
 
-    def factors_of_block(self, seed: int, rank: int, block: int) -> np.ndarray:
-        """Returns the factors of a rank's `BLOCK` steps from step `BLOCK` · `block` on; the distribution is not "none".
-
-        Args:
-            seed: the seed of the run.
-            rank: the rank.
-            block: the number of the block.
-        """
-        return _block(self, seed, rank, block)
-
     def factors(self, seed: int, rank: int, steps: int) -> np.ndarray:
         """Returns the factors of a rank's first `steps` steps as an array, equal to those of `factor`.
 
@@ -251,13 +242,8 @@ def _mean(jitter: Jitter) -> float:
 
 
 @lru_cache(maxsize=16_384)  # 32 MB when full; ranks run apart by less than a block or two
-def _block(jitter: Jitter, seed: int, rank: int, block: int) -> np.ndarray:
-    generator = np.random.default_rng(np.random.SeedSequence((seed, STREAM, rank, block)))
-    if jitter.values:
-        return generator.choice(jitter.values, size=BLOCK)
-    draws: np.ndarray = law(jitter).rvs(size=BLOCK, random_state=generator) / _mean(jitter)
-    draws[draws < 0] = 0.0
-    return draws
+def _block(jitter: Jitter, seed: int, rank: int, block: int) -> Factors:
+    return jitter_rows(jitter, seed, [rank], block, BLOCK).ravel()
 
 
 def _check_names(distribution: str, parameters: dict[str, float]) -> None:
@@ -324,98 +310,126 @@ PCG_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 WORD = 2**32
 MASK = 2**128 - 1
 AT_ONCE = 4096
-"""ranks that are drawn before their factors are sorted by step; provenance: ours, 8 MB"""
+"""ranks that are drawn before their numbers are sorted by step; provenance: ours, 8 MB"""
+FEW = 8
+"""places whose generators are created sooner than their states are computed together"""
 
 
-class JitterBlocks:
-    """The factors of many ranks with one distribution.
+class BlocksOfRanks:
+    """Numbers of many ranks, one for each step, which are drawn in blocks of `BLOCK` steps.
 
     Args:
-        jitter: the distribution.
-        seed: the seed of the run.
+        rows: draws the first numbers of the blocks of some ranks, one row for each: `rows(ranks, block, length)`.
         ranks: the ranks.
         steps: how many steps are probably asked for, if that is known; others are drawn when they are.
 
-    >>> blocks = JitterBlocks(Jitter.of("lognorm", sigma=0.3), 1, range(5))
-    >>> [float(blocks.factors(300)[rank]) == blocks.jitter.factor(1, rank, 300) for rank in range(5)]
-    [True, True, True, True, True]
+    >>> import functools
+    >>> jitter = Jitter.of("lognorm", sigma=0.3)
+    >>> blocks = BlocksOfRanks(functools.partial(jitter_rows, jitter, 1), range(9))
+    >>> [float(blocks.of_step(300)[rank]) == jitter.factor(1, rank, 300) for rank in (0, 8)]
+    [True, True]
     """
 
-    def __init__(self, jitter: Jitter, seed: int, ranks: Sequence[int], steps: int | None = None) -> None:
-        self.jitter, self._seed, self._ranks = jitter, seed, np.asarray(ranks, dtype=np.int64)
+    def __init__(
+        self, rows: Callable[[Sequence[int], int, int], Factors], ranks: Sequence[int], steps: int | None = None
+    ) -> None:
+        self._rows, self._ranks = rows, ranks
         self._steps = inf if steps is None else steps
-        self._block, self._by_step = -1, np.ones((0, len(self._ranks)))
+        self._block, self._by_step = -1, np.empty((0, len(ranks)))
 
-    def factors(self, step: int) -> Factors:
-        """Returns the factor of each rank in a step."""
-        if self.jitter.distribution == "none":
-            return np.ones(len(self._ranks))
+    def of_step(self, step: int) -> Factors:
+        """Returns the number of each rank in a step."""
         block, place = divmod(step, BLOCK)
         if block != self._block or place >= len(self._by_step):
             length = int(min(BLOCK, self._steps - block * BLOCK))
             length = BLOCK if place >= length else length
             if len(self._by_step) != length:
                 self._by_step = np.empty((length, len(self._ranks)))
-            at = 0
-            for rows in self._drawn(block, length):
+            for at in range(0, len(self._ranks), AT_ONCE):
+                rows = self._rows(self._ranks[at : at + AT_ONCE], block, length)
                 self._by_step[:, at : at + len(rows)] = rows.T
-                at += len(rows)
             self._block = block
-        factors: Factors = self._by_step[place]
-        return factors
-
-    def _drawn(self, block: int, length: int) -> Iterator[Factors]:
-        """Yields the first factors of the blocks of a few thousand ranks at a time, one row for each rank."""
-        first = self.jitter.factors_of_block(self._seed, int(self._ranks[0]), block)
-        quick = not self.jitter.values and max(self._seed, int(self._ranks.max()), block) < WORD and self._seed >= 0
-        if quick:
-            (row,) = _rows(self.jitter, self._seed, self._ranks[:1], block, BLOCK)
-            quick = bool((row == first).all())
-        for at in range(0, len(self._ranks), AT_ONCE):
-            ranks = self._ranks[at : at + AT_ONCE]
-            if quick:
-                yield _rows(self.jitter, self._seed, ranks, block, length)
-            else:
-                each = (self.jitter.factors_of_block(self._seed, rank, block) for rank in ranks.tolist())
-                yield np.stack([factors[:length] for factors in each])
+        numbers: Factors = self._by_step[place]
+        return numbers
 
 
-def _rows(jitter: Jitter, seed: int, ranks: NDArray[np.int64], block: int, length: int) -> Factors:
-    """Returns the first factors of the blocks of some ranks, computed at once."""
-    generator = np.random.Generator(np.random.PCG64(0))
-    drawn, set_state = law(jitter), generator.bit_generator
-    normal = jitter.distribution == "lognorm" and {name for name, _ in jitter.parameters} <= {"s", "sigma"}
-    rows = np.empty((len(ranks), length if normal else BLOCK))  # only normal numbers are drawn one after the other
-    for row, state in zip(rows, states(seed, ranks, block), strict=True):
-        set_state.state = state
-        if normal:
-            generator.standard_normal(out=row)
-        else:
-            row[:] = drawn.rvs(size=BLOCK, random_state=generator)
-    if normal:  # as scipy.stats.lognorm draws them: exp(s · normal) · 1 + 0
-        ((_, shape),) = jitter.parameters
-        rows *= shape
-        np.exp(rows, out=rows)
-    rows /= float(drawn.mean())
-    if not normal:
-        rows[rows < 0] = 0.0
-    return rows[:, :length]
-
-
-def states(seed: int, ranks: NDArray[np.int64], block: int) -> Iterator[dict[str, Any]]:
-    """Yields the state of ``PCG64(SeedSequence((seed, STREAM, rank, block)))`` for each rank.
+def jitter_rows(jitter: Jitter, seed: int, ranks: Sequence[int], block: int, length: int) -> Factors:
+    """Returns the first factors of the blocks of some ranks, one row for each; the distribution is not "none".
 
     Args:
-        seed: the seed of the run, below 2³².
+        jitter: the distribution.
+        seed: the seed of the run.
         ranks: the ranks.
-        block: the number of the block.
+        block: the number of the block: the factors are those of the steps from `BLOCK` · `block` on.
+        length: how many factors, at most `BLOCK`.
+    """
+    if jitter.distribution == "lognorm" and {name for name, _ in jitter.parameters} <= {"s", "sigma"}:
+        rows = normal_rows(seed, STREAM, ranks, block, length)
+        ((_, shape),) = jitter.parameters  # as scipy.stats.lognorm draws them: exp(s · normal) · 1 + 0
+        rows *= shape
+        np.exp(rows, out=rows)
+    else:  # only normal numbers are drawn one after the other
+        each = generators(seed, STREAM, ranks, block)
+        if jitter.values:
+            return np.stack([generator.choice(jitter.values, size=BLOCK)[:length] for generator in each])
+        drawn = law(jitter)
+        rows = np.stack([drawn.rvs(size=BLOCK, random_state=generator)[:length] for generator in each])
+    rows /= _mean(jitter)
+    rows[rows < 0] = 0.0
+    return rows
 
-    >>> (state,) = states(3, np.array([5]), 2)
-    >>> state["state"] == np.random.PCG64(np.random.SeedSequence((3, STREAM, 5, 2))).state["state"]
+
+def normal_rows(seed: int, stream: int, places: Sequence[int], block: int | None, length: int) -> Factors:
+    """Returns the first standard normal numbers of the generator of each place, one row for each.
+
+    Args:
+        seed: the seed of the run.
+        stream: tells draws for one purpose from those for others.
+        places: ranks or nodes.
+        block: the number of the block; None: without this word of the sequence.
+        length: how many numbers of each place.
+    """
+    rows = np.empty((len(places), length))
+    for row, generator in zip(rows, generators(seed, stream, places, block), strict=True):
+        generator.standard_normal(out=row)
+    return rows
+
+
+def generators(seed: int, stream: int, places: Sequence[int], block: int | None) -> Iterator[np.random.Generator]:
+    """Yields the generator of ``SeedSequence((seed, stream, place, block))`` for each place.
+
+    It may be one generator that is set to one state after the other, so draw from it before the next is taken.
+
+    Args:
+        seed: the seed of the run.
+        stream: tells draws for one purpose from those for others.
+        places: ranks or nodes.
+        block: the number of the block; None: without this word of the sequence.
+
+    >>> numbers = [float(generator.standard_normal()) for generator in generators(1, 2, range(20), 0)]
+    >>> numbers[5] == float(np.random.default_rng(np.random.SeedSequence((1, 2, 5, 0))).standard_normal())
     True
     """
-    entropy = [np.full(len(ranks), part, dtype=np.uint32) for part in (seed, STREAM, 0, block)]
-    entropy[2] = ranks.astype(np.uint32)
+    rest = () if block is None else (block,)
+
+    def sequence(place: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence((seed, stream, place, *rest))
+
+    together = len(places) > FEW and 0 <= seed < WORD and max(*places, *rest) < WORD
+    states = _states(seed, stream, places, block or 0) if together else iter(())
+    if together and (first := next(states)) == np.random.PCG64(sequence(places[0])).state:
+        generator = np.random.Generator(np.random.PCG64(0))
+        for state in chain([first], states):
+            generator.bit_generator.state = state
+            yield generator
+    else:
+        yield from (np.random.default_rng(sequence(place)) for place in places)
+
+
+def _states(seed: int, stream: int, places: Sequence[int], block: int) -> Iterator[dict[str, Any]]:
+    """Yields the state of ``PCG64(SeedSequence((seed, stream, place, block)))`` for each place, all below 2³²."""
+    entropy = [np.full(len(places), part, dtype=np.uint32) for part in (seed, stream, 0, block)]
+    entropy[2] = np.asarray(places, dtype=np.uint32)
     words = _generated(_mixed(entropy), 8)
     high, low, high_inc, low_inc = ((words[at] | (words[at + 1] << np.uint64(32))).tolist() for at in (0, 2, 4, 6))
     for state_high, state_low, inc_high, inc_low in zip(high, low, high_inc, low_inc, strict=True):

@@ -30,16 +30,26 @@ from __future__ import annotations
 import hashlib
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from typing import Literal
+from functools import cached_property, lru_cache, partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.errors import InputError
-from paceline.topologies.faults.jitter import BLOCK, NO_JITTER, Factors, Jitter, JitterBlocks, law
+from paceline.topologies.faults.jitter import (
+    NO_JITTER,
+    BlocksOfRanks,
+    Factors,
+    Jitter,
+    generators,
+    jitter_rows,
+    law,
+    normal_rows,
+)
 
 NOISE, PERSISTENT, NODE, CORRELATED, MORE_WORKERS, TRACE = 21, 22, 23, 24, 25, 26
 """separate draws with one seed from each other, and from those of `jitter` and `worker_faults`"""
@@ -53,6 +63,8 @@ CELL = 8.0
 """correlation times whose changes are drawn together"""
 TRACE_BLOCK = 64
 """successive steps of a trace that are repeated together; provenance: ours, longer than most measured correlations"""
+MANY = 4096
+"""places whose changes are drawn together and not kept; provenance: ours, so that others fit the cache"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,8 +280,10 @@ class FactorsOfRanks:
         self, times: StepTimes, seed: int, ranks: Sequence[int], nodes: Sequence[int], steps: int | None
     ) -> None:
         self._times, self._seed, self._ranks = times, seed, list(ranks)
-        self._blocks = JitterBlocks(times.law, seed, ranks, steps) if times.independent else None
-        self._parts = _NormalParts(seed, self._ranks, nodes, times.correlation_time_s, times.node_correlation_time_s)
+        self._blocks = BlocksOfRanks(partial(jitter_rows, times.law, seed), self._ranks, steps)
+        self._parts = _NormalParts(
+            seed, self._ranks, nodes, times.correlation_time_s, times.node_correlation_time_s, steps
+        )
 
     def factors(self, step: int, starts_s: Factors) -> Factors:
         """Returns the factor of each rank.
@@ -278,8 +292,8 @@ class FactorsOfRanks:
             step: the step.
             starts_s: when the gradient of each rank begins, in seconds on the run's clock.
         """
-        if self._blocks is not None:
-            return self._blocks.factors(step)
+        if self._times.independent:
+            return np.ones(len(self._ranks)) if self._times.law == NO_JITTER else self._blocks.of_step(step)
         if self._times.trace is not None:
             trace = self._times.trace
             return np.array([trace.factor(self._seed, rank, step) for rank in self._ranks])
@@ -299,13 +313,7 @@ def _lasting(seed: int, stream: int, place: int) -> float:
     return float(_generator(seed, stream, place).standard_normal())
 
 
-@lru_cache(maxsize=16_384)
-def _noise(seed: int, rank: int, block: int) -> NDArray[np.float64]:
-    return _generator(seed, NOISE, rank, block).standard_normal(BLOCK)
-
-
-@dataclass(frozen=True, slots=True)
-class _Phase:
+class _Phase(NamedTuple):
     """A time during which a part keeps its normal number."""
 
     value: float
@@ -313,17 +321,31 @@ class _Phase:
     end_s: float
 
 
-def phase_at(seed: int, stream: int, place: int, mean_s: float, time_s: float) -> _Phase:
+Cell = tuple[list[float], list[float]]
+"""when a part changes in a cell of time, and to which numbers"""
+NO_CELLS: Mapping[tuple[int, int], Cell] = {}
+
+
+def phase_at(
+    seed: int, stream: int, place: int, mean_s: float, time_s: float, ready: Mapping[tuple[int, int], Cell] = NO_CELLS
+) -> _Phase:
     """Returns the phase of a worker's or a node's part at a time.
 
     Times are divided into cells of `CELL` correlation times, each with a generator of its own: any time can be asked
     for without drawing what came before.
+
+    Args:
+        seed: the seed of the run.
+        stream: of the part.
+        place: the worker or the node.
+        mean_s: the correlation time in seconds.
+        time_s: the time in seconds.
+        ready: cells that were drawn already, by place and number.
     """
     if math.isinf(mean_s):
         return _Phase(_lasting(seed, stream, place), -math.inf, math.inf)
-    width_s = CELL * mean_s
-    cell = max(0, math.floor(time_s / width_s))
-    changes_s, values = _cell(seed, stream, place, cell, mean_s)
+    cell = _cell_of(time_s, mean_s)
+    changes_s, values = ready.get((place, cell)) or _cell(seed, stream, place, cell, mean_s)
     index = bisect_right(changes_s, time_s) - 1
     end_s = changes_s[index + 1] if index + 1 < len(changes_s) else _first_change_s(seed, stream, place, cell, mean_s)
     if index >= 0:
@@ -336,6 +358,10 @@ def phase_at(seed: int, stream: int, place: int, mean_s: float, time_s: float) -
         before -= 1
 
 
+def _cell_of(time_s: float, mean_s: float) -> int:
+    return max(0, math.floor(time_s / (CELL * mean_s)))
+
+
 def _first_change_s(seed: int, stream: int, place: int, cell: int, mean_s: float) -> float:
     """Returns the first change after a cell."""
     while not (changes_s := _cell(seed, stream, place, cell + 1, mean_s)[0]):
@@ -344,14 +370,18 @@ def _first_change_s(seed: int, stream: int, place: int, cell: int, mean_s: float
 
 
 @lru_cache(maxsize=65_536)
-def _cell(seed: int, stream: int, place: int, cell: int, mean_s: float) -> tuple[list[float], list[float]]:
-    """Returns when a part changes in a cell, and to which numbers; the first cell begins with one."""
-    generator = _generator(seed, stream, place, cell)
-    count = int(generator.poisson(CELL))
-    changes_s = np.sort(generator.uniform(cell * CELL * mean_s, (cell + 1) * CELL * mean_s, count)).tolist()
-    if cell == 0:
-        changes_s.insert(0, 0.0)
-    return changes_s, generator.standard_normal(len(changes_s)).tolist()
+def _cell(seed: int, stream: int, place: int, cell: int, mean_s: float) -> Cell:
+    return next(_cells(seed, stream, [place], cell, mean_s))
+
+
+def _cells(seed: int, stream: int, places: Sequence[int], cell: int, mean_s: float) -> Iterator[Cell]:
+    """Yields when the part of each place changes in a cell, and to which numbers; the first cell begins with one."""
+    for generator in generators(seed, stream, places, cell):
+        count = int(generator.poisson(CELL))
+        changes_s = np.sort(generator.uniform(cell * CELL * mean_s, (cell + 1) * CELL * mean_s, count)).tolist()
+        if cell == 0:
+            changes_s.insert(0, 0.0)
+        yield changes_s, generator.standard_normal(len(changes_s)).tolist()
 
 
 class _PresentPhases:
@@ -364,28 +394,44 @@ class _PresentPhases:
 
     def values(self, times_s: Factors) -> Factors:
         """Returns the normal number of each place at its time; only places whose phase is over are looked up."""
-        for index in np.flatnonzero((times_s >= self._ends_s) | (times_s < self._begins_s)).tolist():
-            phase = phase_at(self._seed, self._stream, self._places[index], self._mean_s, float(times_s[index]))
-            self._values[index], self._begins_s[index], self._ends_s[index] = phase.value, phase.begin_s, phase.end_s
+        late = np.flatnonzero((times_s >= self._ends_s) | (times_s < self._begins_s)).tolist()
+        ready = self._drawn_together(late, times_s) if len(late) > MANY and math.isfinite(self._mean_s) else NO_CELLS
+        for index in late:
+            phase = phase_at(self._seed, self._stream, self._places[index], self._mean_s, float(times_s[index]), ready)
+            self._values[index], self._begins_s[index], self._ends_s[index] = phase
         return self._values
+
+    def _drawn_together(self, indices: Sequence[int], times_s: Factors) -> dict[tuple[int, int], Cell]:
+        places_of: dict[int, dict[int, None]] = defaultdict(dict)
+        for index in indices:
+            places_of[_cell_of(float(times_s[index]), self._mean_s)][self._places[index]] = None
+        return {
+            (place, cell): drawn
+            for cell, places in places_of.items()
+            for place, drawn in zip(
+                places, _cells(self._seed, self._stream, list(places), cell, self._mean_s), strict=True
+            )
+        }
 
 
 class _NormalParts:
     """The normal numbers of the parts of many ranks, whose phases last `own_s` and `node_s` seconds on average."""
 
-    def __init__(self, seed: int, ranks: Sequence[int], nodes: Sequence[int], own_s: float, node_s: float) -> None:
+    def __init__(
+        self, seed: int, ranks: Sequence[int], nodes: Sequence[int], own_s: float, node_s: float, steps: int | None
+    ) -> None:
         self._seed, self._ranks = seed, ranks
         self._own, self._shared = (
             _PresentPhases(seed, CORRELATED, ranks, own_s),
             _PresentPhases(seed, NODE, nodes, node_s),
         )
-        self._block, self._by_step = -1, np.empty((0, 0))
+        self._noise = BlocksOfRanks(partial(normal_rows, seed, NOISE), ranks, steps)
         self._persistent: Factors | None = None
         self._known: dict[tuple[float, ...], Factors] = {}
 
     def persistent(self) -> Factors:
         if self._persistent is None:
-            self._persistent = np.array([_lasting(self._seed, PERSISTENT, rank) for rank in self._ranks])
+            self._persistent = normal_rows(self._seed, PERSISTENT, self._ranks, None, 1)[:, 0]
         return self._persistent
 
     def of_nodes(self, starts_s: Factors) -> Factors:
@@ -395,12 +441,7 @@ class _NormalParts:
         return self._own.values(starts_s)
 
     def noise(self, step: int) -> Factors:
-        block, place = divmod(step, BLOCK)
-        if block != self._block:
-            self._block = block
-            self._by_step = np.stack([_noise(self._seed, rank, block) for rank in self._ranks], axis=1)
-        row: Factors = self._by_step[place]
-        return row
+        return self._noise.of_step(step)
 
     def known(self, factors: tuple[float, ...]) -> Factors:
         """Returns the known factors of the ranks; further ranks draw one of them."""
@@ -413,7 +454,7 @@ class _NormalParts:
 @lru_cache(maxsize=16_384)
 def _parts_of(seed: int, rank: int, node: int, own_s: float, node_s: float) -> _NormalParts:
     """Returns the numbers of one rank, which remember its present phase."""
-    return _NormalParts(seed, [rank], [node], own_s, node_s)
+    return _NormalParts(seed, [rank], [node], own_s, node_s, None)
 
 
 def _known(factors: tuple[float, ...], seed: int, rank: int) -> float:
