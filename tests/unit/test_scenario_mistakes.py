@@ -134,7 +134,8 @@ def test_a_missing_device() -> None:
 
 def test_what_needs_the_cluster_is_checked_once_that_is_right() -> None:
     known = [field.name for field in dataclasses.fields(find("sync-sgd"))]
-    assert changed("cluster.step_time.distribution=lognormal", "algorithms.agd.delay=-1", "algorithms[0].rat=1") == [
+    misspelt = "cluster.step_time={distribution: lognormal, sigma: 0.3}"
+    assert changed(misspelt, "algorithms.agd.delay=-1", "algorithms[0].rat=1") == [
         "cluster.step_time.distribution: unknown distribution 'lognormal' (did you mean lognorm?)",
         "algorithms[0].rat: sync-sgd has no such key; it has " + ", ".join(known),
     ]
