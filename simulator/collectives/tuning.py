@@ -526,14 +526,15 @@ class Tuner:
     def _in_segments(self, plan: CollectivePlan, segments: float) -> CollectivePlan:
         """Returns a plan of two levels whose messages are divided into segments.
 
-        Each segment pays the latencies of the slower level, and one segment both levels one after the other.
+        Each segment pays the latencies of the level that takes longer for all of them; one passes both levels, one
+        after the other.
         """
         alone = [replace(plan, pattern=Pattern((part,)), base_s=0.0) for part in plan.pattern.parts]
-        seconds = [self.predicted_s(part) for part in alone]
-        slow = seconds.index(max(seconds))
-        latency_s = steps_s(alone[slow])
-        quick_s = min(seconds) / segments if len(seconds) > 1 else 0.0
-        return replace(plan, base_s=plan.base_s + (segments - 1) * latency_s + quick_s)
+        whole = [self.predicted_s(part) for part in alone]
+        *quicker, slowest = sorted(
+            seconds + (segments - 1) * steps_s(part) for seconds, part in zip(whole, alone, strict=True)
+        )
+        return replace(plan, base_s=plan.base_s + slowest - max(whole) + sum(quicker) / segments)
 
     def _added_in_flight(self, plan: CollectivePlan, segment_bytes: float) -> CollectivePlan:
         """Returns the plan of a ring whose members add a segment while the next one arrives.

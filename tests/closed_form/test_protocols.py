@@ -203,6 +203,19 @@ def test_open_mpi_5_has_two_levels() -> None:
         assert {one.algorithm for one in found} == names
 
 
+@pytest.mark.parametrize("inside_bytes_per_s", [5e8, 5e9, 40e9])
+def test_the_level_that_takes_longer_for_all_segments_sets_the_pace(inside_bytes_per_s: float) -> None:
+    """Four messages of a segment in turn at each level. With 5 GB/s, bytes take longer inside, latencies between."""
+    nbytes, segment, alpha_s, inside_s = 2.0**26, 65536.0, 30e-6, 0.5e-6
+    fabric = Uniform(16, workers_per_node=4, alpha_s=alpha_s, inside_s=inside_s, inside_bytes_per_s=inside_bytes_per_s)
+    found = alone_s(Tuner(fabric, "auto", "mpi").plan("AllReduce", group(16), nbytes), fabric).max()
+    levels = [
+        4 * (nbytes / rate + nbytes / segment * 3 * latency_s)
+        for rate, latency_s in ((fabric.bytes_per_s, alpha_s), (inside_bytes_per_s, inside_s))
+    ]
+    assert found == close(max(levels) + min(levels) * segment / nbytes)
+
+
 def test_mpi_decides_by_its_table() -> None:
     for p, nbytes in ((144, 65536.0), (144, 2.0**20), (6, 1e5), (2, 1e3)):
         decided = LIBRARIES["mpi"].algorithm(p, nbytes)
