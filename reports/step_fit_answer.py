@@ -74,7 +74,12 @@ def fits_answer(fits: Sequence[StepFit]) -> Answer:
         "what lasts for the whole series, what the workers of a node have in common, what changes slowly, and what is "
         "new in every step."
     )
-    blocks: list[Block] = [Table("How steps vary", columns, rows, words=words), _slowdowns(fits)]
+    blocks: list[Block] = [
+        Table("How steps vary", columns, rows, words=words),
+        _slowdowns(fits),
+        _repeated(fits),
+        _distances(fits),
+    ]
     blocks += [Claim(_conclusion(fit)) for fit in fits]
     return Answer("Step times", blocks, lambda: {"jobs": [_document(fit) for fit in fits]}, notes=_notes(fits))
 
@@ -91,6 +96,33 @@ def _slowdowns(fits: Sequence[StepFit]) -> Table:
     ]
     words = "The time of a run that waits for all workers after so many steps, over that of a run without waiting."
     return Table("Slowdown by waiting", columns, rows, keys=2, words=words)
+
+
+def _repeated(fits: Sequence[StepFit]) -> Table:
+    columns = [Column("job"), Column("figure"), Column("measured"), Column("fitted")]
+    rows: list[Row] = []
+    for fit in fits:
+        name, (change, most) = fit.series.name, fit.change
+        rows += [
+            (name, f"correlation after {lag} step{'s' if lag > 1 else ''}", f"{measured:.2f}", f"{fitted:.2f}")
+            for lag, measured, fitted in fit.correlations
+        ]
+        rows.append((name, "largest change of a worker between the halves", f"{change:.2f}", f"at most {most:.2f}"))
+    words = "A change is the factor by which a worker's mean changes, relative to the mean of all workers."
+    return Table("Goodness of fit", columns, rows, keys=2, words=words)
+
+
+def _distances(fits: Sequence[StepFit]) -> Table:
+    laws = list(dict.fromkeys(law for fit in fits for law in fit.distances))
+    rows: list[Row] = [
+        (fit.series.name, *(f"{fit.distances[law]:.3f}" if law in fit.distances else None for law in laws))
+        for fit in fits
+    ]
+    words = (
+        "The largest difference of two distribution functions (Kolmogorov–Smirnov): that of all steps and that of the "
+        "fitted process, or the best fit of a named distribution."
+    )
+    return Table("Distance of the distribution of steps", [Column("job"), *map(Column, laws)], rows, words=words)
 
 
 def _conclusion(fit: StepFit) -> str:
@@ -114,7 +146,13 @@ def _conclusion(fit: StepFit) -> str:
 
 
 def _notes(fits: Sequence[StepFit]) -> list[str]:
-    notes = []
+    notes = [
+        f"{fit.series.name}: a worker changes by a factor of {fit.change[0]:.2f} between the first and the second "
+        f"half, more than in any of {len(fit.runs)} runs of the fitted process ({fit.change[1]:.2f}); the fit is an "
+        "average over what happened, and does not say what comes next"
+        for fit in fits
+        if fit.change[0] > fit.change[1]
+    ]
     if assumed := [fit.series.name for fit in fits if fit.series.assumed]:
         notes.append(
             f"{', '.join(assumed)}: no column says when a step began; assumed that all workers began each step "
@@ -134,5 +172,8 @@ def _document(fit: StepFit) -> dict[str, Any]:
         "persistent": fit.persistent,
         "lag_1": fit.lag_1,
         "slowdown": [{"steps": period, "measured": was, "fitted": again} for period, was, again in fit.compared],
+        "correlation": [{"steps": lag, "measured": was, "fitted": again} for lag, was, again in fit.correlations],
+        "distance": fit.distances,
+        "change_between_halves": {"measured": fit.change[0], "fitted_most": fit.change[1]},
         "step_time": write_step_times(fit.times),
     }

@@ -33,7 +33,9 @@ SLICES = 200
 PERIODS = (1, 8, 32)
 """steps between two waits, for which measured and fitted slowdowns are compared"""
 DRAWS = 20
-"""runs of the fitted process from which its slowdown is computed"""
+"""runs of the fitted process, from which what it repeats is computed"""
+NAMED = ("lognorm", "gamma", "weibull_min")
+"""distributions of scipy.stats that are compared with the measured one"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +70,64 @@ class StepFit:
 
     @cached_property
     def compared(self) -> list[tuple[int, float, float]]:
-        """Numbers of steps between waits, each with the measured slowdown and that of `DRAWS` runs of the process."""
+        """Numbers of steps between waits, each with the measured slowdown and the mean of the process."""
         periods = [period for period in PERIODS if 2 * period <= self.series.seconds.shape[1]]
-        fitted = slowdowns(self.times, self.series, periods)
-        return [(period, self.series.slowdown(period), again) for period, again in zip(periods, fitted, strict=True)]
+        return [
+            (period, self.series.slowdown(period), float(np.mean([run.slowdown(period) for run in self.runs])))
+            for period in periods
+        ]
+
+    @cached_property
+    def correlations(self) -> list[tuple[int, float, float]]:
+        """Numbers of steps, each with the correlation of a worker's steps so far apart, measured and of the process."""
+        lags = [lag for lag in PERIODS if 2 * lag <= self.series.seconds.shape[1]]
+        return [
+            (lag, _correlation(self.series, lag), float(np.mean([_correlation(run, lag) for run in self.runs])))
+            for lag in lags
+        ]
+
+    @cached_property
+    def distances(self) -> dict[str, float]:
+        """Kolmogorov–Smirnov distances of all steps to those of the process, and to named distributions fitted to them.
+
+        A distance is the largest difference of two distribution functions, 0 to 1.
+        """
+        from scipy import stats
+
+        steps = self.series.seconds.ravel() / self.series.seconds.mean()
+        again = np.concatenate([run.seconds.ravel() / run.seconds.mean() for run in self.runs])
+        distances = {"process": float(stats.ks_2samp(steps, again).statistic)}
+        if steps.std() > 0:
+            for name in NAMED:
+                law = getattr(stats, name)
+                distances[name] = float(stats.kstest(steps, law(*law.fit(steps, floc=0.0)).cdf).statistic)
+        return distances
+
+    @cached_property
+    def change(self) -> tuple[float, float]:
+        """The largest factor by which a worker's share changes between the halves: measured, and most in the runs."""
+        return _largest_change(self.series), max(_largest_change(run) for run in self.runs)
+
+    @cached_property
+    def runs(self) -> list[StepSeries]:
+        """`DRAWS` runs of the process, with as many workers and steps as the series."""
+        workers, steps = self.series.seconds.shape
+        nodes, step_s = self.series.nodes or (0,) * workers, float(self.series.seconds.mean())
+        return [drawn_together(self.times, nodes, steps, seed=seed, step_s=step_s) for seed in range(DRAWS)]
 
 
-def slowdowns(times: StepTimes, series: StepSeries, periods: Sequence[int], seeds: int = DRAWS) -> list[float]:
-    """Returns the mean slowdowns of a process, with as many workers and steps as a series.
+def _correlation(series: StepSeries, lag: int) -> float:
+    """Returns the mean correlation of a worker's steps that are `lag` apart."""
+    apart = series.seconds / series.seconds.mean(axis=1, keepdims=True) - 1.0
+    variance = float((apart**2).mean())
+    return float((apart[:, :-lag] * apart[:, lag:]).mean()) / variance if variance > 1e-12 else 0.0
 
-    Args:
-        times: the process.
-        series: the workers, their nodes, and when their steps begin on average.
-        periods: the numbers of steps between two waits.
-        seeds: the number of runs.
-    """
-    workers, steps = series.seconds.shape
-    nodes, step_s = series.nodes or (0,) * workers, float(series.seconds.mean())
-    each = [drawn_together(times, nodes, steps, seed=seed, step_s=step_s) for seed in range(seeds)]
-    return [float(np.mean([drawn.slowdown(period) for drawn in each])) for period in periods]
+
+def _largest_change(series: StepSeries) -> float:
+    """Returns the largest factor by which a worker's mean changes between the halves, over that of all workers."""
+    half = series.seconds.shape[1] // 2
+    first, second = (part.mean(axis=1) / part.mean() for part in (series.seconds[:, :half], series.seconds[:, half:]))
+    return float(np.exp(np.abs(np.log(second / first)).max()))
 
 
 def drawn_together(

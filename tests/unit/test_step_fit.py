@@ -49,6 +49,33 @@ def test_independent_steps_of_equal_workers_have_no_parts() -> None:
     assert abs(fit.lag_1) < 0.05
 
 
+def test_the_fitted_process_repeats_correlations_and_the_distribution() -> None:
+    fit = fit_steps(StepSeries.together("made", drawn(MADE), NODES))
+    for _, measured, fitted in fit.correlations:
+        assert fitted == pytest.approx(measured, abs=0.12)
+    assert fit.correlations[0][1] == pytest.approx(fit.lag_1)
+    assert fit.distances["process"] < 0.05 < fit.distances["weibull_min"]
+    change, most = fit.change
+    assert change <= most
+
+
+def test_workers_that_change_more_than_the_process_does_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seconds = drawn(StepTimes(law=Jitter.of("lognorm", sigma=0.1)), steps=400)
+    written(tmp_path / "steady.csv", seconds)
+    seconds[3, 200:] *= 1.3
+    written(tmp_path / "changed.csv", seconds)
+    answers = {}
+    for name in ("steady", "changed"):
+        result = CliRunner().invoke(app, ["calibrate", "--steps", f"{name}.csv", "--json"])
+        assert result.exit_code == 0, result.output
+        answers[name] = result.output
+    assert "does not say what comes next" in answers["changed"]
+    assert "does not say what comes next" not in answers["steady"]
+
+
 def test_the_second_half_is_predicted_where_independent_steps_are_wrong() -> None:
     series = StepSeries.together("made", drawn(MADE), NODES)
     fit = fit_steps(series.part(0, STEPS // 2))
