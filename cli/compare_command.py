@@ -38,7 +38,7 @@ def compare(
         typer.Option(
             "--explain",
             help="Also show which activity, rank and phase is responsible for errors of step times above 3 %, and "
-            "what to calibrate.",
+            "what to calibrate; and which part of the variation of steps makes workers wait.",
         ),
     ] = False,
     output: Output,
@@ -48,7 +48,8 @@ def compare(
     The prediction is for this machine. Its costs are probed first, or taken from a file of `paceline calibrate`.
     Tables, a figure of accuracy against time, a report and all runs are stored. With --measured, runs that were
     measured before, here or elsewhere, are compared with the prediction from a machine file. With --explain, the error
-    of a step time is divided among activities, ranks and phases. If `torchrun`, `srun` or `mpirun` has started the
+    of a step time is divided among activities, ranks and phases, and the predicted waiting among the parts of the
+    variation of steps. If `torchrun`, `srun` or `mpirun` has started the
     command, its processes are the ranks, on one host or on several.
 
     \b
@@ -81,9 +82,9 @@ def compare(
             keep = keeper(kept, output.folder)
             with speaking.progress() as stage:
                 comparison = (
-                    compare_here(loaded, stage=stage, keep=keep)
+                    compare_here(loaded, stage=stage, keep=keep, explain=explain)
                     if world is None
-                    else compare_hosts(loaded, world, stage=stage, keep=keep, note=speaking.note)
+                    else compare_hosts(loaded, world, stage=stage, keep=keep, note=speaking.note, explain=explain)
                 )
             folder = None if comparison is None else _store(comparison, kept, output)
     if comparison is not None and folder is not None:  # the other processes of a launcher have no answer

@@ -62,13 +62,14 @@ def answer_of_comparison(
     Args:
         comparison: the comparison.
         runs: the runs whose notes are shown; by default all of the comparison.
-        explain: whether to show the sources of the errors of step times; they are always in the JSON document.
+        explain: whether to show the sources of the errors of step times, which are always in the JSON document, and
+            what makes workers wait, if the comparison knows it.
         missing: the number of runs of a stored comparison that were not found; the others are then `runs`.
     """
     blocks: list[Block] = [*comparison_tables(comparison)]
     for line in comparison.lines if explain else ():
         if line.error_sources is not None:
-            blocks += error_tables(line.name, line.error_sources)
+            blocks += error_tables(line.name, line.error_sources, line.variation)
     blocks.append(Claim(conclusion(comparison)))
     every = [run for line in comparison.lines for run in (*line.predicted_runs, *line.measured_runs)] or list(runs)
     notes = list(notes_of(runs or every))
@@ -139,7 +140,10 @@ def errors_section(lines: Sequence[ComparedLine]) -> ReportSection:
         "accuracy is the difference in points. Simpler models of the same cluster show what a prediction without these "
         "details would have been worth."
     )
-    claims = [words, *(explanation["words"] for _, explanation in explained)]
+    claims = [words]
+    for _, explanation in explained:
+        variation = explanation.get("variation") or {}
+        claims += filter(None, [explanation["words"], variation.get("words")])
     charts = (_sources_chart(name, explanation) for name, explanation in explained)
     return ReportSection("errors", "Errors", [*map(Claim, claims), errors_table(lines), *charts])
 

@@ -213,6 +213,8 @@ class ErrorSources:
     """mean time of the steps of each phase; the share is that of the phase in the whole difference"""
     long_steps: LongSteps
     causes: tuple[Cause, ...]
+    waiting: StepPart
+    """seconds of a mean step in which its worker waits for other ranks"""
 
     @property
     def relative(self) -> float | None:
@@ -243,6 +245,7 @@ class ErrorSources:
             "phases": [{"phase": name, **part.record()} for name, part in self.phases.items()],
             "long_steps": self.long_steps.record(),
             "causes": [cause.record() for cause in self.causes],
+            "waiting": self.waiting.record(),
         }
 
 
@@ -506,6 +509,7 @@ def error_sources(predicted: Sequence[Run], measured: Sequence[Run]) -> ErrorSou
             part=weighted(steps, lambda time: time.excess_s).of(whole),
         ),
         causes=tuple(_causes(steps, activities, sources)),
+        waiting=weighted(steps, lambda time: time.own.get(WAIT, 0.0)),
     )
 
 

@@ -6,7 +6,7 @@ Read this first, then `recording` and `rows`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,18 +15,35 @@ from paceline.algorithms.core.values import Rank
 from paceline.records.faults import NAMED, needs
 from paceline.records.figures import MILLISECONDS, STEP_TIME, Unit
 from paceline.reports.attribution.formulas import seconds
-from paceline.reports.attribution.recording import RecordedRun, RecordedTiming, mean_step_s, record, windows
+from paceline.reports.attribution.recording import (
+    RecordedRun,
+    RecordedTiming,
+    mean_step,
+    mean_step_s,
+    record,
+    short_trace,
+    windows,
+)
 from paceline.reports.attribution.rows import GROUPS, ExplainedRow, breakdown
+from paceline.reports.attribution.variation import (
+    LEAST,
+    NO_VARIATION,
+    PARTS,
+    MeanStep,
+    VariationWaiting,
+    variation_waiting,
+    waiting_blocks,
+)
 from paceline.reports.blocks import Answer, Block, Claim, Column, Table, TableCell
 from paceline.reports.words import listed
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.cost_model import cluster_network, processors_of
 from paceline.simulator.runs.short_runs import Length, length_of
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.storage_devices import StorageModel
 from paceline.topologies.cluster import ClusterModel
-from paceline.topologies.faults.step_times import Part, StepTimes
 from paceline.topologies.graphs.graph import Connection
 from paceline.topologies.graphs.links import LinkModel
 
@@ -62,7 +79,11 @@ class Effect:
 
 
 def effects(
-    run: RecordedRun, before_s: float, progress: Tick = lambda _: None, length: Length | None = None
+    run: RecordedRun,
+    before_s: float,
+    progress: Tick = lambda _: None,
+    length: Length | None = None,
+    variation: VariationWaiting | None = None,
 ) -> list[Effect]:
     """Returns the effect of every change that applies, largest first.
 
@@ -72,16 +93,48 @@ def effects(
         progress: called with the fraction that is done.
         length: the length of the runs with changes; None: that of the run. If they are shorter, they are compared with
             as short a run without changes.
+        variation: the steps of as long runs without parts of the variation of steps; None: steps do not vary.
     """
-    kinds, every, length = [], list(changes(run)), length or run.length
-    network = None if run.plan.cluster.links_change else cluster_network(run.plan)
-    unchanged_s = before_s if length == run.length else mean_step_s(run.plan, length, None, network)
+    kinds, every, length = list[Effect](), list(changes(run)), length or run.length
+    network = _network(run)
+    if length == run.length:
+        unchanged_s = before_s
+    else:
+        unchanged_s = mean_step_s(run.plan, length, None, network) if variation is None else variation.whole.step_s
     for number, (words, plan, timing) in enumerate(every):
         # a change that leaves links as they are uses the network of the run, and its choices, again
         step_s = mean_step_s(plan, length, timing, network if plan is run.plan else None)
         kinds.append(Effect(words, before_s * (step_s / unchanged_s), before_s))
         progress((number + 1) / len(every))
+    if variation is not None:
+        parts = {PARTS[part].change: mean for part, mean in variation.without.items() if len(variation.without) > 1}
+        kinds += [
+            Effect(words, before_s * (mean.step_s / unchanged_s), before_s)
+            for words, mean in {NO_VARIATION: variation.none, **parts}.items()
+        ]
     return sorted(kinds, key=lambda effect: -effect.saved)
+
+
+def _network(run: RecordedRun) -> ClusterNetwork | None:
+    """Returns a network that runs with the same links can share."""
+    return None if run.plan.cluster.links_change else cluster_network(run.plan)
+
+
+def varied(run: RecordedRun, length: Length) -> VariationWaiting | None:
+    """Returns the waiting of a run by part of the variation of its steps; None if they do not vary.
+
+    Args:
+        run: the run.
+        length: the length of the runs without parts.
+    """
+    network = _network(run)
+
+    def simulated(plan: Plan) -> MeanStep:
+        return mean_step(short_trace(plan, length, None, network), run.workers, length)
+
+    return variation_waiting(
+        run.plan, simulated, mean_step(run.trace, run.workers, length) if length == run.length else None
+    )
 
 
 def shorter(run: RecordedRun) -> Length:
@@ -119,9 +172,6 @@ def changes(run: RecordedRun) -> Iterator[WhatIf]:
     if shared or any(span.activity == "copy" for span in run.trace.spans):
         near = _relinked(cluster, inside=True, bandwidth=2.0)
         yield WhatIf("twice the bandwidth inside nodes", replace(plan, cluster=near))
-    if any(cluster.step_times_of(Rank(rank), plan.seed).varies for rank in range(run.workers)):
-        yield WhatIf("no jitter", replace(plan, cluster=cluster.without_jitter()))
-        yield from _without_parts(run)
     if cluster.faults.stragglers or cluster.faults.slowdowns:
         faults = replace(cluster.faults, stragglers=(), slowdowns=())
         yield WhatIf("no stragglers", replace(plan, cluster=replace(cluster, faults=faults)))
@@ -137,53 +187,6 @@ def changes(run: RecordedRun) -> Iterator[WhatIf]:
     if cluster.storage is not None and plan.work.reading is not None:
         quick = replace(cluster, storage=_quicker(cluster.storage))
         yield WhatIf("storage twice as fast", replace(plan, cluster=quick))
-
-
-PARTS: Mapping[Part, tuple[str, str]] = {
-    "persistent": ("workers equally fast on average", "give slow workers smaller batches, or leave them out"),
-    "node": ("nodes equally fast", "replace the slow nodes"),
-    "correlated": (
-        "no slow phases of workers",
-        "wait less often than a phase lasts, or share the nodes with fewer jobs",
-    ),
-    "noise": ("no difference from step to step", "wait less often, or for the fastest workers only"),
-}
-"""for each part of the variation of steps, the change that leaves it out, and what would do so"""
-
-
-def _without_parts(run: RecordedRun) -> Iterator[WhatIf]:
-    """Yields the changes that leave out one part of the variation of steps, if it has several."""
-    plan, cluster = run.plan, run.plan.cluster
-    varying = {cluster.step_times_of(Rank(rank), plan.seed) for rank in range(run.workers)}
-    shown: list[Part] = [part for part in PARTS if any(_has(times, part) for times in varying)]
-    for part in shown if len(shown) > 1 else ():
-
-        def changed(times: StepTimes, part: Part = part) -> StepTimes:
-            return times.without(part) if _has(times, part) else times
-
-        yield WhatIf(PARTS[part][0], replace(plan, cluster=cluster.varied(changed)))
-
-
-def _has(times: StepTimes, part: Part) -> bool:
-    if times.trace is not None or not times.varies:
-        return False
-    return times.parts[part] > 0 or (part == "persistent" and bool(times.workers))
-
-
-def _waiting(name: str, effects: Sequence[Effect]) -> str:
-    """Says which part of the variation makes workers wait, and what would remove it; "" if that does not matter."""
-    saved = {effect.words: effect.saved for effect in effects}
-    costly = [(saved[words], words, cure) for words, cure in PARTS.values() if saved.get(words, 0.0) >= LEAST]
-    if not costly:
-        return ""
-    total = sum(share for share, _, _ in costly)
-    said = [
-        f"{words.removeprefix('no ')}: {100 * share / total:.0f} % ({cure})"
-        for share, words, cure in sorted(costly, reverse=True)
-    ]
-    return (
-        f"What the variation of steps costs {name} in this run, by the change that would avoid it: {'; '.join(said)}."
-    )
 
 
 def _unstaged(run: RecordedRun) -> Iterator[WhatIf]:
@@ -278,8 +281,6 @@ def _relinked(
 MOST_SPANS = 30_000
 """recorded activities of a run with a change, and events where there are more, if it has several periods of the method;
 our choice, for a few seconds of simulation each"""
-LEAST = 0.005
-"""changes of a smaller part of the step time are called small"""
 
 
 def conclusion(name: str, before_s: float, ordered: list[Effect], shown: Callable[[float], str]) -> str:
@@ -330,17 +331,14 @@ class Explanation:
     """evaluated steps of all workers together"""
     rows: list[ExplainedRow]
     effects: list[Effect]
+    waiting: VariationWaiting | None
+    """by part of the variation of steps; None if they do not vary"""
     notes: list[str]
 
     @property
     def conclusion(self) -> str:
         """A sentence that says what would shorten a step most."""
         return conclusion(self.name, self.step_s, self.effects, seconds)
-
-    @property
-    def variation(self) -> str:
-        """A sentence on what the parts of the variation of steps cost; "" if it has no parts that matter."""
-        return _waiting(self.name, self.effects)
 
     def record(self) -> dict[str, Any]:
         """Returns the entry in the JSON answer."""
@@ -351,7 +349,7 @@ class Explanation:
             "rows": [row.record() for row in self.rows],
             "what_if": [effect.record() for effect in self.effects],
             "conclusion": self.conclusion,
-            "variation": self.variation,
+            "variation": None if self.waiting is None else self.waiting.record(self.name),
             "notes": self.notes,
         }
 
@@ -398,11 +396,13 @@ def _explained(plan: Plan, steps: int | None, progress: Callable[[float], None])
     step_s, rows = breakdown(run)
     progress(0.1)
     fewer = shorter(run) if steps is None else length
-    changed = effects(run, step_s, lambda done: progress(0.1 + 0.9 * done), fewer)
+    waiting = varied(run, fewer)
+    progress(0.4)
+    changed = effects(run, step_s, lambda done: progress(0.4 + 0.6 * done), fewer, waiting)
     notes = [*filter(None, [length.note, _note(plan.name, length, fewer)]), *run.trace.notes.get("warnings", ())]
     notes += _after_deaths(plan, length, step_s)
     steps_of_all = sum(window.steps for window in windows(run).values())
-    return Explanation(plan.name, step_s, steps_of_all, rows, changed, notes)
+    return Explanation(plan.name, step_s, steps_of_all, rows, changed, waiting, notes)
 
 
 def _note(name: str, length: Length, fewer: Length) -> str:
@@ -451,7 +451,8 @@ def blocks(explanation: Explanation) -> list[Block]:
         breakdown_table(explanation),
         Claim(formula_list(explanation)),
         what_if_table(explanation),
-        Claim(" ".join(filter(None, [explanation.conclusion, explanation.variation])) + "\n"),
+        *waiting_blocks(explanation.name, explanation.waiting),
+        Claim(explanation.conclusion + "\n"),
     ]
 
 

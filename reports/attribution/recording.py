@@ -28,7 +28,8 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.trace import COPY_TO_DEVICE, COPY_TO_HOST, Schedule, Span, Trace
 from paceline.records.waits import waits_of
-from paceline.reports.attribution.timeline import TimelinePiece, Timelines, from_trace
+from paceline.reports.attribution.timeline import WAIT, TimelinePiece, Timelines, from_trace
+from paceline.reports.attribution.variation import MeanStep
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.collectives.contention import LinkTraffic
 from paceline.simulator.kernel.simpy_events import upon
@@ -37,6 +38,7 @@ from paceline.simulator.runs.cost_model import cluster_network
 from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.simulator.runs.run import perform
 from paceline.simulator.runs.short_runs import Length, MeasuredWindow, mean_of, shortened, windows_of
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts
 
 
 class Charged(NamedTuple):
@@ -180,21 +182,46 @@ def windows(run: RecordedRun) -> dict[Rank, MeasuredWindow]:
     return windows_of(run.trace, run.workers, run.length)
 
 
-def mean_step_s(
-    plan: Plan, length: Length, timing: RecordedTiming | None = None, network: ClusterNetwork | None = None
-) -> float:
-    """Returns the mean time between the starts of successive gradients of a worker, in such a short run.
-
-    Messages and collectives are not recorded, so that the fastest interpreter can do the run.
+def short_trace(
+    plan: Plan,
+    length: Length,
+    timing: RecordedTiming | None = None,
+    network: ClusterNetwork | None = None,
+    machine: MeasuredCosts | None = None,
+) -> Trace:
+    """Returns the record of such a short run without its messages and collectives, by the fastest interpreter.
 
     Args:
         plan: the run.
         length: its length.
         timing: the timing; None: that of the plan.
         network: a network of the same links, whose choices are used again; None: a new one.
+        machine: the measured costs of a machine; None: those of the scenario's cluster.
     """
-    trace = perform(shortened(plan, length), Schedule(every=math.inf), network=network, timing=timing)
-    return mean_of(windows_of(trace, plan.job.workers, length))
+    short = shortened(plan, length)
+    return perform(short, Schedule(every=math.inf), network=network, timing=timing, machine=machine)
+
+
+def mean_step_s(
+    plan: Plan, length: Length, timing: RecordedTiming | None = None, network: ClusterNetwork | None = None
+) -> float:
+    """Returns the mean time between the starts of successive gradients of a worker; arguments as for `short_trace`."""
+    return mean_of(windows_of(short_trace(plan, length, timing, network), plan.job.workers, length))
+
+
+def mean_step(trace: Trace, workers: int, length: Length) -> MeanStep:
+    """Returns the mean step of a short run.
+
+    Args:
+        trace: its record.
+        workers: the number of workers, ranks 0 … workers − 1.
+        length: its length.
+    """
+    of_workers = windows_of(trace, workers, length)
+    timelines = Timelines(activity for activity in from_trace(trace) if activity.rank < workers)
+    waits_s = (timelines.own(rank, each.start_s, each.end_s).get(WAIT, 0.0) for rank, each in of_workers.items())
+    steps = sum(each.steps for each in of_workers.values())
+    return MeanStep(mean_of(of_workers), math.fsum(waits_s) / steps if steps else math.nan)
 
 
 CLOSE = 1e-9

@@ -46,6 +46,7 @@ def compare(
     machine: MachinePart | None = None,
     stage: Stage = lambda _: None,
     keep: Callable[[Run], Run] = lambda run: run,
+    explain: bool = False,
 ) -> ComparisonResult:
     """Predicts and measures every algorithm and seed of a scenario.
 
@@ -55,6 +56,7 @@ def compare(
             probed first.
         stage: called with the name of each stage; returns the stage's progress callback.
         keep: called with each simulated and measured run after its stage, to store it; returns the stored run.
+        explain: whether to find out which part of the variation of steps makes workers wait; some short simulations.
 
     Returns:
         The comparison.
@@ -73,7 +75,7 @@ def compare(
     if machine is None and scenario.cluster.machine is not None:
         machine = load_machine(scenario.cluster.machine)
     network = this_host(machine, scenario) if machine is not None else probed_quietly(scenario, stage)
-    predicted = predict(scenario, network, stage=stage, keep=keep)
+    predicted = predict(scenario, network, stage=stage, keep=keep, explain=explain)
     with OtherLoad() as other:
         measured = train(scenario, progress=stage("measuring"), keep=keep)
     return assemble(
@@ -82,6 +84,7 @@ def compare(
         measured=measured,
         wrong=predicted.wrong,
         other_load=other.share,
+        variation=predicted.variation,
     )
 
 
@@ -132,6 +135,7 @@ def compare_hosts(
     stage: Stage = lambda _: None,
     keep: Callable[[Run], Run] = lambda run: run,
     note: Callable[[str], None] = lambda _: None,
+    explain: bool = False,
 ) -> ComparisonResult | None:
     """Predicts and measures every algorithm and seed of a scenario; every process of a launcher calls this.
 
@@ -141,6 +145,7 @@ def compare_hosts(
         stage: called with the name of each stage; returns the stage's progress callback.
         keep: called in the leading process with each simulated and measured run, to store it; returns the stored run.
         note: called with lines about the placement of ranks.
+        explain: as for `compare`.
 
     Returns:
         The comparison in the leading process, None in the others.
@@ -178,7 +183,7 @@ def compare_hosts(
         costs = None if calibration is None else calibration.judged(verdict)
     predicted: list[Prediction] = []
     if costs is not None and world.leads:
-        predicted.append(predict(scenario, costs, stage=stage, keep=keep))
+        predicted.append(predict(scenario, costs, stage=stage, keep=keep, explain=explain))
     Runner(world, name="prediction").decide(lambda: True)  # the others wait until it is made
     with HostLoads(world, "comparison") as loads:
         measured = train(scenario, progress=stage("measuring"), keep=keep, world=world, note=note)
@@ -191,6 +196,7 @@ def compare_hosts(
         wrong=predicted[0].wrong,
         other_load=loads.share,
         predicts="hosts of this run",
+        variation=predicted[0].variation,
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.records import Run
 from paceline.records.figures import IN_SUMMARY
 from paceline.reports.attribution.error_sources import ErrorSources, error_sources
+from paceline.reports.attribution.variation import VariationWaiting
 from paceline.reports.comparison.error_table import describe_error
 from paceline.reports.comparison.prediction_errors import Tree, error, together
 from paceline.reports.comparison.ranking import Aim, aim_of
@@ -45,8 +47,10 @@ class ComparedLine:
     measured_runs: Sequence[Run] = ()
     error_sources: ErrorSources | None = None
     """what is responsible for the error of the step time; None if the runs have no step in common"""
+    variation: VariationWaiting | None = None
+    """the predicted waiting by part of the variation of steps; None if it was not asked for, or steps have no parts"""
     explanation: Mapping[str, Any] | None = None
-    """the same as it is stored, in figures and words"""
+    """both as they are stored, in figures and words"""
 
     def document(self) -> dict[str, Any]:
         """Returns the line for a JSON answer."""
@@ -168,7 +172,12 @@ def _columns(name: str, value: Any) -> dict[str, float | None]:
 
 
 def line(
-    name: str, *, simulated: Sequence[Run], measured: Sequence[Run], wrong: dict[str, Sequence[Run]]
+    name: str,
+    *,
+    simulated: Sequence[Run],
+    measured: Sequence[Run],
+    wrong: dict[str, Sequence[Run]],
+    variation: VariationWaiting | None = None,
 ) -> ComparedLine:
     """Compares the runs of one algorithm.
 
@@ -177,6 +186,7 @@ def line(
         simulated: one run per seed.
         measured: one run per seed, the same seeds.
         wrong: runs of the simpler predictions, by what they leave out; the same seeds.
+        variation: the predicted waiting by part of the variation of steps, if it is known.
 
     Raises:
         ValueError: both sides have different seeds, so that runs cannot be paired.
@@ -197,8 +207,17 @@ def line(
         predicted_runs=simulated,
         measured_runs=measured,
         error_sources=sources,
-        explanation=None if sources is None else {**sources.record(), "words": describe_error(name, sources)},
+        variation=variation,
+        explanation=None if sources is None else _explanation(name, sources, variation),
     )
+
+
+def _explanation(name: str, sources: ErrorSources, variation: VariationWaiting | None) -> dict[str, Any]:
+    return {
+        **sources.record(),
+        "words": describe_error(name, sources),
+        "variation": None if variation is None else variation.record(name, sources.waiting.measured_s),
+    }
 
 
 def _summaries(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -213,6 +232,7 @@ def assemble(
     wrong: dict[str, list[Run]],
     other_load: float,
     predicts: Predicts | None = None,
+    variation: Mapping[str, VariationWaiting] = MappingProxyType({}),
 ) -> ComparisonResult:
     """Compares existing runs, in the order of the algorithms in `simulated`.
 
@@ -223,6 +243,7 @@ def assemble(
         wrong: the runs of the simpler predictions, by name.
         other_load: the fraction of all cores that other processes used meanwhile.
         predicts: what was predicted; by default this machine or its emulated network, as the measured runs say.
+        variation: the predicted waiting by part of the variation of steps, by algorithm, as far as it is known.
     """
     names = list(dict.fromkeys(run.algorithm for run in simulated))
     lines = tuple(
@@ -231,6 +252,7 @@ def assemble(
             simulated=_of(name, simulated),
             measured=_of(name, measured),
             wrong={model: _of(name, runs) for model, runs in wrong.items()},
+            variation=variation.get(name),
         )
         for name in names
     )

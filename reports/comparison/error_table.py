@@ -16,6 +16,7 @@ from paceline.reports.attribution.error_sources import (
     StepPart,
 )
 from paceline.reports.attribution.timeline import UNRECORDED, WAIT, named
+from paceline.reports.attribution.variation import VariationWaiting, waiting_blocks
 from paceline.reports.blocks import Block, Claim, Column, Table, Tone
 from paceline.reports.words import listed
 
@@ -146,15 +147,17 @@ MOST_RANKS = 4
 """rows of ranks for each activity; our choice"""
 
 
-def error_tables(name: str, sources: ErrorSources) -> list[Block]:
-    """Returns the table of an algorithm with a large error and the sentences about it, else only the sentences.
+def error_tables(name: str, sources: ErrorSources, variation: VariationWaiting | None = None) -> list[Block]:
+    """Returns the tables of an algorithm with a large error, the sentences about it, and what makes workers wait.
 
     Args:
         name: the algorithm.
         sources: the sources of its error.
+        variation: its predicted waiting by part of the variation of steps, if it is known.
     """
+    tables = [sources_table(name, sources), phases_table(name, sources)] if is_large(sources) else []
     words = Claim(describe_error(name, sources) + "\n")
-    return [sources_table(name, sources), phases_table(name, sources), words] if is_large(sources) else [words]
+    return [*tables, words, *waiting_blocks(name, variation, sources.waiting.measured_s)]
 
 
 def sources_table(name: str, sources: ErrorSources) -> Table:

@@ -11,16 +11,17 @@ DistributedDataParallel:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paceline.records import Run
 from paceline.records.figures import ACTIVITIES
+from paceline.reports.attribution.variation import MeanStep, VariationWaiting, variation_waiting
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
 from paceline.topologies.catalogue.gradient_times import shared_cores
@@ -31,6 +32,9 @@ from paceline.topologies.catalogue.machine_profile import (
     seconds_of_members,
 )
 from paceline.topologies.closed_forms import ring_all_reduce_s
+
+if TYPE_CHECKING:
+    from paceline.simulator.runs.short_runs import Length
 
 PARTIAL_MODELS = ("no_message_cost", "no_spread")
 """names of the simulations that leave a part out"""
@@ -51,10 +55,12 @@ class Prediction:
     Args:
         simulated: one run for each algorithm and seed.
         wrong: the runs of the simpler predictions, by the names of `WRONG_MODELS`.
+        variation: the waiting by part of the variation of steps, by algorithm; empty if it was not asked for.
     """
 
     simulated: list[Run]
     wrong: dict[str, list[Run]]
+    variation: dict[str, VariationWaiting] = field(default_factory=dict)
 
 
 def predict(
@@ -63,6 +69,7 @@ def predict(
     *,
     stage: Stage = lambda _: None,
     keep: Callable[[Run], Run] = lambda run: run,
+    explain: bool = False,
 ) -> Prediction:
     """Predicts every algorithm and seed of a scenario.
 
@@ -71,6 +78,7 @@ def predict(
         costs: the measured costs of the machine, and of the network that it emulates.
         stage: called with the name of each stage; returns the stage's progress callback.
         keep: called with each simulated run, to store it; returns the stored run.
+        explain: whether to find out which part of the variation of steps makes workers wait.
     """
     from paceline.simulator.runs.run import simulate
 
@@ -79,7 +87,43 @@ def predict(
     free = simulate(scenario, machine=costs, message_cost=False, progress=progress)
     even = simulate(scenario, machine=costs, jitter=False, progress=stage("predicting without spread"))
     lines = alpha_beta_runs(scenario, costs, simulated)
-    return Prediction(simulated=simulated, wrong=dict(zip(WRONG_MODELS, (free, even, lines), strict=True)))
+    return Prediction(
+        simulated=simulated,
+        wrong=dict(zip(WRONG_MODELS, (free, even, lines), strict=True)),
+        variation=predicted_waiting(scenario, costs, stage("predicting the waiting")) if explain else {},
+    )
+
+
+def predicted_waiting(
+    scenario: Scenario, costs: MeasuredCosts, progress: Report | None = None
+) -> dict[str, VariationWaiting]:
+    """Returns the predicted waiting by part of the variation of steps, the mean over seeds, by algorithm.
+
+    Runs are as short as those of `paceline explain`. Gradients that were measured on the machine have no parts.
+
+    Args:
+        scenario: the scenario.
+        costs: the measured costs of the machine, and of the network that it emulates.
+        progress: called with the algorithm and the completed fraction.
+    """
+    from paceline.reports.attribution.recording import mean_step, short_trace
+    from paceline.simulator.runs.short_runs import length_of
+
+    if costs.host.gradients:
+        return {}
+    plans = scenario.plans(paced=costs.paced)
+    seeds: dict[str, list[VariationWaiting]] = defaultdict(list)
+    for number, plan in enumerate(plans):
+        length = length_of(plan)
+
+        def simulated(changed: Plan, length: Length = length) -> MeanStep:
+            return mean_step(short_trace(changed, length, machine=costs), changed.job.workers, length)
+
+        if (waiting := variation_waiting(plan, simulated)) is not None:
+            seeds[plan.name].append(waiting)
+        if progress is not None:
+            progress(plan.name, (number + 1) / len(plans))
+    return {name: VariationWaiting.pooled(each) for name, each in seeds.items()}
 
 
 ALL_REDUCE = "AllReduce"

@@ -27,6 +27,7 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.method import SgdMethod
 from paceline.cli.app import app, main
 from paceline.records import Run, RunsFailed
+from paceline.simulator.runs.run import perform
 from paceline.topologies.catalogue.machine_profile import Profile
 from tests.made_up import run
 
@@ -66,6 +67,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
         fake = ModuleType(f"paceline.{module}")
         setattr(fake, name, lambda *args, _name=name, **kwargs: getattr(made, _name)(*args, **kwargs))
         monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    sys.modules["paceline.simulator.runs.run"].perform = perform  # type: ignore[attr-defined]  # of explanations
     sys.modules["paceline.backend.calibration.gradient_costs"].available_cores = os.cpu_count  # type: ignore[attr-defined]
     return made
 
@@ -163,6 +165,9 @@ def test_compare_explains_errors(engines: Engines, tmp_path: Path) -> None:
     result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--explain", "--out", tmp_path)
     words = " ".join(result.stdout.split())
     assert "sync-sgd: predicted 1,000 ms, measured 1,010 ms a step. No activity differs" in words
+    explained = json.loads((tmp_path / "quickstart-comparison-1" / "comparison.json").read_text())
+    parts = explained["algorithms"][0]["explanation"]["variation"]["parts"]
+    assert [part["part"] for part in parts] == ["persistent", "node", "correlated", "noise"]
     whole = engines.train
     engines.train = lambda scenario, **options: whole(scenario, **{**options, "keep": slowed(options["keep"])})
     result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--explain", "--out", tmp_path)

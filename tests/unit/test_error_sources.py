@@ -19,6 +19,7 @@ from paceline.records.tables import frame
 from paceline.records.trace import Schedule
 from paceline.reports.attribution.error_sources import ErrorSources, error_sources
 from paceline.reports.attribution.timeline import from_tables, from_trace
+from paceline.reports.attribution.variation import MeanStep, VariationWaiting
 from paceline.reports.comparison.comparison import assemble
 from paceline.reports.comparison.error_table import describe_error, error_tables
 from paceline.reports.text import as_text
@@ -265,10 +266,11 @@ def test_runs_without_common_steps() -> None:
     assert error_sources([run("sync-sgd", "simulated", seed=1)], [run("sync-sgd", "measured", seed=2)]) is None
 
 
-def comparison(**changed: Any) -> dict[str, Any]:
+def comparison(variation: VariationWaiting | None = None, **changed: Any) -> dict[str, Any]:
     ours, theirs = run("sync-sgd", "simulated"), run("sync-sgd", "measured", **changed)
     wrong = {"no_message_cost": [ours], "no_spread": [ours]}
-    found = assemble("pair", simulated=[ours], measured=[theirs], wrong=wrong, other_load=0.0)
+    known = {} if variation is None else {"sync-sgd": variation}
+    found = assemble("pair", simulated=[ours], measured=[theirs], wrong=wrong, other_load=0.0, variation=known)
     answer: dict[str, Any] = json.loads(json.dumps(found.document(), allow_nan=False))["algorithms"][0]["explanation"]
     return answer
 
@@ -282,6 +284,40 @@ def test_the_answer_has_an_explanation() -> None:
     assert sum(one["difference_s"] for one in answer["sources"]) == pytest.approx(answer["step_s"]["difference_s"])
     assert answer["words"].startswith("sync-sgd: predicted ")
     assert comparison()["causes"] == [], "without a difference it is valid JSON, too"
+
+
+VARIATION = VariationWaiting(
+    MeanStep(0.020, 0.004),
+    {"persistent": MeanStep(0.017, 0.001), "noise": MeanStep(0.019, 0.003)},
+    MeanStep(0.016, 0.0),
+)
+"""lasting differences make three quarters of a predicted waiting of 4 ms, noise a quarter"""
+
+
+def test_the_parts_of_the_predicted_waiting_are_related_to_the_measured_waiting() -> None:
+    """Rank 2 takes 2.4 ms longer than predicted, so the two others wait for it so much longer."""
+    as_predicted, answer = comparison(VARIATION), comparison(VARIATION, compute=slower(2, 1.2))
+    measured_s = answer["waiting"]["measured_s"]
+    assert as_predicted["waiting"]["measured_s"] == pytest.approx(answer["waiting"]["predicted_s"])
+    longer_s = 0.2 * statistics.fmean(compute_s(2, step) for step in range(STEPS - 1))
+    assert measured_s - answer["waiting"]["predicted_s"] == pytest.approx(2 / 3 * longer_s, rel=0.05)
+    parts = {part["part"]: part for part in answer["variation"]["parts"]}
+    assert {name: part["share"] for name, part in parts.items()} == pytest.approx({"persistent": 0.75, "noise": 0.25})
+    beside = {name: part["share_of_measured"] for name, part in parts.items()}
+    assert beside == pytest.approx({"persistent": 0.003 / measured_s, "noise": 0.001 / measured_s})
+    words = answer["variation"]["words"]
+    assert "sync-sgd is predicted to wait 4 ms of a step" in words
+    assert f"75 % ({100 * beside['persistent']:.0f} % of the measured) comes from lasting differences" in words
+    assert comparison()["variation"] is None, "nobody has asked"
+
+
+def test_the_table_has_a_row_for_each_part() -> None:
+    text = as_text(error_tables("sync-sgd", found_of("sync-sgd"), VARIATION), width=80)
+    rows = {line[:37].strip(): line[37:].split() for line in text.splitlines()}
+    assert rows["lasting differences between workers"][:2] == ["1", "75"]
+    assert rows["noise of single steps"][:2] == ["3", "25"]
+    assert rows["any variation"][:2] == ["0", "100"]
+    assert all(len(line) <= 80 for line in text.splitlines())
 
 
 def printed(found: ErrorSources) -> str:

@@ -26,6 +26,7 @@ from paceline.algorithms.methods.local_sgd import Hsgd
 from paceline.cli.app import app
 from paceline.reports.attribution.explain import Effect
 from paceline.reports.attribution.rows import GROUPS, ExplainedRow
+from paceline.reports.attribution.variation import MeanStep, VariationWaiting
 from paceline.scenarios import load
 from paceline.scenarios.sections.reading import Reading
 from paceline.scenarios.sections.workload import Workload
@@ -46,20 +47,31 @@ EXPLAIN = page("explain")
 
 
 def test_explain_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (scenario,), (shown,) = blocks(EXPLAIN, "yaml"), blocks(EXPLAIN, "text")
+    (scenario,), (shown, waiting) = blocks(EXPLAIN, "yaml"), blocks(EXPLAIN, "text")
     (tmp_path / "star.yaml").write_text(scenario, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "118")
-    answer = CliRunner().invoke(app, ["explain", "star.yaml", "--quiet"])
-    assert answer.exit_code == 0, answer.output
-    assert [line.rstrip() for line in answer.stdout.rstrip().splitlines()] == shown.rstrip().splitlines()
+    (changed,) = re.findall(r'paceline explain star.yaml --set "(.*)"', EXPLAIN)
+
+    def printed(*options: str) -> str:
+        answer = CliRunner().invoke(app, ["explain", "star.yaml", "--quiet", *options])
+        assert answer.exit_code == 0, answer.output
+        return "\n".join(line.rstrip() for line in answer.stdout.rstrip().splitlines())
+
+    assert printed() == shown.rstrip()
+    assert f"\n\n{waiting.rstrip()}\n\n" in printed("--set", changed)
 
 
 def test_the_page_on_explain_has_every_group_and_key() -> None:
     assert [row[0] for row in table(EXPLAIN, "group | rows")] == list(GROUPS)
     keys = {row[0]: row[1].replace("`", "").split(", ") for row in table(EXPLAIN, "list | keys")}
     row = ExplainedRow(group="gradient", name="ip1", seconds=1.0).record()
-    assert keys == {"rows": list(row), "what_if": list(Effect("no jitter", 1.0, 2.0).record())}
+    mean = MeanStep(1.0, 0.5)
+    variation = VariationWaiting(mean, {"noise": mean}, mean).record("agd")
+    assert list(keys.values()) == [
+        list(row), list(Effect("no jitter", 1.0, 2.0).record()), list(variation), list(variation["parts"][0])
+    ]  # fmt: skip
+    assert [name.split("`")[0] for name in keys] == ["rows", "what_if", "variation", "parts"]
 
 
 # --- methods/hsgd -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -174,17 +173,3 @@ def test_mistakes_of_all_files_are_reported(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["calibrate", *paths])
     assert result.exit_code == 2
     assert "without seconds" in " ".join(result.output.split()) and "no such file" in " ".join(result.output.split())
-
-
-def test_explain_says_which_part_makes_workers_wait() -> None:
-    from paceline.reports.attribution.explain import explain
-
-    parts = {"distribution": "lognorm", "sigma": 0.4, "persistent": "80 %"}
-    scenario = load("quickstart", [f"cluster.step_time={json.dumps(parts)}"], algorithms=["sync-sgd"])
-    (explanation,) = explain(scenario, steps=30)
-    changed = {effect.words: effect.saved for effect in explanation.effects}
-    assert {"workers equally fast on average", "no difference from step to step"} <= changed.keys()
-    assert "in this run" in explanation.variation or math.isclose(max(changed.values()), 0.0)
-    independent = ["cluster.step_time={distribution: lognorm, sigma: 0.3}"]
-    (plain,) = explain(load("quickstart", independent, algorithms=["sync-sgd"]), steps=5)
-    assert plain.variation == ""
