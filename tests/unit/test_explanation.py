@@ -27,7 +27,15 @@ from paceline.reports.attribution.explain import (
     shorter,
     timing_only,
 )
-from paceline.reports.attribution.recording import RecordedRun, attribute, mean_step_s, record, windows
+from paceline.reports.attribution.recording import (
+    RecordedRun,
+    attribute,
+    mean_step,
+    mean_step_s,
+    record,
+    short_trace,
+    windows,
+)
 from paceline.reports.attribution.rows import MOST_ROWS, ExplainedRow, breakdown, total
 from paceline.reports.attribution.timeline import RankActivity, Timelines, from_trace
 from paceline.scenarios import load
@@ -133,6 +141,23 @@ def test_what_is_not_recorded_does_not_change_the_step_time(algorithm: str) -> N
     (plan,) = load(STAR, ["cluster.nodes[0].count=16"], algorithms=[algorithm]).plans()
     length = length_of(plan, 4)
     assert mean_step_s(plan, length) == pytest.approx(mean_of(windows(record(plan, length))), rel=1e-9)
+
+
+@pytest.mark.parametrize("algorithm", [name for name in METHODS if name != "hogwild-sgd"])  # it has no messages
+def test_what_is_not_recorded_does_not_change_the_waiting(algorithm: str) -> None:
+    plan = plan_of(SMALL, algorithm)
+    length = length_of(plan, 4)
+    workers = plan.job.workers
+    expected = mean_step(record(plan, length).trace, workers, length)
+    assert mean_step(short_trace(plan, length), workers, length) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_waiting_is_the_row_of_the_slowest_member() -> None:
+    run = recorded(SMALL, "sync-sgd")
+    _, rows = breakdown(run)
+    (row,) = of_group(rows, "waiting")
+    assert row.seconds > 0
+    assert mean_step(run.trace, run.workers, run.length).wait_s == pytest.approx(row.seconds)
 
 
 def test_on_a_star_a_step_is_a_gradient_and_a_ring() -> None:
