@@ -86,12 +86,12 @@ class VariationWaiting:
     @staticmethod
     def pooled(seeds: Sequence[VariationWaiting]) -> VariationWaiting:
         """Returns the means over several seeds."""
-        parts = [part for part in PARTS if any(part in one.without for one in seeds)]
+        parts = [part for part in PARTS if any(part in waiting.without for waiting in seeds)]
         return VariationWaiting(
-            _mean([one.whole for one in seeds]),
-            {part: _mean([one.without.get(part, one.whole) for one in seeds]) for part in parts},
-            _mean([one.none for one in seeds]),
-            any(one.nodes_change for one in seeds),
+            _mean([waiting.whole for waiting in seeds]),
+            {part: _mean([waiting.without.get(part, waiting.whole) for waiting in seeds]) for part in parts},
+            _mean([waiting.none for waiting in seeds]),
+            any(waiting.nodes_change for waiting in seeds),
         )
 
     def saved_s(self, part: Part) -> float:
