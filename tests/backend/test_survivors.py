@@ -267,9 +267,9 @@ class Explodes(Bowl):
 def test_a_loss_that_is_no_number_names_rank_step_and_layer() -> None:
     said = "rank 1 (worker), step 3: the loss is nan; the gradient is not finite in 'second'"
     with pytest.raises(RankFailed) as caught:
-        run_for_real(job_of(METHODS["async-sgd"](), 2, steps=40, learner=Explodes()), on_nonfinite="raise")
+        run_for_real(job_of(METHODS["sync-sgd"](), 2, steps=40, learner=Explodes()), on_nonfinite="raise")
     assert str(caught.value) == said
-    trace = run_for_real(job_of(METHODS["async-sgd"](), 2, steps=10, learner=Explodes()))
+    trace = run_for_real(job_of(METHODS["sync-sgd"](), 2, steps=10, learner=Explodes()))
     assert trace.stop_reason == "samples"
     assert said in trace.files["logs/rank1.log"].decode()
 
