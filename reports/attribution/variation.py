@@ -86,7 +86,7 @@ class VariationWaiting:
     @staticmethod
     def pooled(seeds: Sequence[VariationWaiting]) -> VariationWaiting:
         """Returns the means over several seeds."""
-        parts = [part for part in PARTS if any(part in waiting.without for waiting in seeds)]
+        parts: list[Part] = [part for part in PARTS if any(part in waiting.without for waiting in seeds)]
         return VariationWaiting(
             _mean([waiting.whole for waiting in seeds]),
             {part: _mean([waiting.without.get(part, waiting.whole) for waiting in seeds]) for part in parts},
@@ -119,7 +119,7 @@ class VariationWaiting:
         """
         if self.without.keys() <= {"noise"}:
             return []
-        large = [part for part in self.without if self.saved_s(part) >= LEAST * self.whole.step_s]
+        large: list[Part] = [part for part in self.without if self.saved_s(part) >= LEAST * self.whole.step_s]
         return sorted(large, key=lambda part: -self.saved_s(part))
 
     def record(self, name: str, measured_s: float | None = None) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def variation_waiting(
     times = {plan.cluster.step_times_of(Rank(rank), plan.seed) for rank in range(plan.job.workers)}
     if not any(variation.varies for variation in times):
         return None
-    parts = [part for part in PARTS if any(_has(variation, part) for variation in times)]
+    parts: list[Part] = [part for part in PARTS if any(_has(variation, part) for variation in times)]
     none = simulated(replace(plan, cluster=plan.cluster.without_jitter()))
     alone = len(parts) == 1 and all(variation.trace is None for variation in times)
 
