@@ -77,8 +77,9 @@ def fits_answer(fits: Sequence[StepFit]) -> Answer:
     blocks: list[Block] = [
         Table("How steps vary", columns, rows, words=words),
         _slowdowns(fits),
-        _repeated(fits),
+        _correlations(fits),
         _distances(fits),
+        _halves(fits),
     ]
     blocks += [Claim(_conclusion(fit)) for fit in fits]
     return Answer("Step times", blocks, lambda: {"jobs": [_document(fit) for fit in fits]}, notes=_notes(fits))
@@ -98,18 +99,31 @@ def _slowdowns(fits: Sequence[StepFit]) -> Table:
     return Table("Slowdown by waiting", columns, rows, keys=2, words=words)
 
 
-def _repeated(fits: Sequence[StepFit]) -> Table:
-    columns = [Column("job"), Column("figure"), Column("measured"), Column("fitted")]
+def _correlations(fits: Sequence[StepFit]) -> Table:
+    columns = [Column("job"), Column("steps apart"), Column("measured"), Column("fitted")]
     rows: list[Row] = []
     for fit in fits:
-        name, (change, most) = fit.series.name, fit.change
         rows += [
-            (name, f"correlation after {lag} step{'s' if lag > 1 else ''}", f"{measured:.2f}", f"{fitted:.2f}")
+            (fit.series.name, str(lag), f"{measured:.2f}", f"{fitted:.2f}")
             for lag, measured, fitted in fit.correlations
         ]
-        rows.append((name, "largest change of a worker between the halves", f"{change:.2f}", f"at most {most:.2f}"))
-    words = "A change is the factor by which a worker's mean changes, relative to the mean of all workers."
-    return Table("Goodness of fit", columns, rows, keys=2, words=words)
+    return Table("Correlation of a worker's steps", columns, rows, keys=2)
+
+
+def _halves(fits: Sequence[StepFit]) -> Table:
+    columns = [Column(name) for name in ("job", "difference", "measured", "most in runs", "from first half")]
+    rows: list[Row] = []
+    for fit in fits:
+        rows += [
+            (fit.series.name, name, *(f"{figure:.2f}" for figure in halves))
+            for name, halves in (("largest change", fit.change), ("distance", fit.distance_of_halves))
+        ]
+    words = (
+        "The largest factor by which a worker's mean changes, relative to the mean of all workers, and the distance of "
+        f"the distributions of all steps: measured, the most in {len(fits[0].runs)} runs of the fitted process, and "
+        "the most in as many runs of the process that is fitted to the first half alone."
+    )
+    return Table("First and second half", columns, rows, keys=2, words=words)
 
 
 def _distances(fits: Sequence[StepFit]) -> Table:
@@ -147,11 +161,12 @@ def _conclusion(fit: StepFit) -> str:
 
 def _notes(fits: Sequence[StepFit]) -> list[str]:
     notes = [
-        f"{fit.series.name}: a worker changes by a factor of {fit.change[0]:.2f} between the first and the second "
-        f"half, more than in any of {len(fit.runs)} runs of the fitted process ({fit.change[1]:.2f}); the fit is an "
-        "average over what happened, and does not say what comes next"
+        f"{fit.series.name}: a worker changes by a factor of {fit.change.measured:.2f} between the first and the "
+        f"second half, and by at most {fit.change.most_from_first:.2f} in {len(fit.runs)} runs of the process that is "
+        "fitted to the first half; the fit to the whole series is an average over its regimes, and cannot predict "
+        "which one comes next"
         for fit in fits
-        if fit.change[0] > fit.change[1]
+        if fit.change.measured > fit.change.most_from_first
     ]
     if assumed := [fit.series.name for fit in fits if fit.series.assumed]:
         notes.append(
@@ -174,6 +189,7 @@ def _document(fit: StepFit) -> dict[str, Any]:
         "slowdown": [{"steps": period, "measured": was, "fitted": again} for period, was, again in fit.compared],
         "correlation": [{"steps": lag, "measured": was, "fitted": again} for lag, was, again in fit.correlations],
         "distance": fit.distances,
-        "change_between_halves": {"measured": fit.change[0], "fitted_most": fit.change[1]},
+        "change_between_halves": fit.change._asdict(),
+        "distance_of_halves": fit.distance_of_halves._asdict(),
         "step_time": write_step_times(fit.times),
     }

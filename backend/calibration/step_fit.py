@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,21 @@ class Decay:
 
     share: float
     time_s: float
+
+
+class Halves(NamedTuple):
+    """How much the halves of a series differ.
+
+    Args:
+        measured: between the measured halves.
+        most: the most in `DRAWS` runs of the fitted process.
+        most_from_first: the most in as many runs of the process that is fitted to the first half alone. If the measured
+            halves differ more, the first half does not announce the second.
+    """
+
+    measured: float
+    most: float
+    most_from_first: float
 
 
 @dataclass(frozen=True)
@@ -90,13 +106,14 @@ class StepFit:
     def distances(self) -> dict[str, float]:
         """Kolmogorov–Smirnov distances of all steps to those of the process, and to named distributions fitted to them.
 
-        A distance is the largest difference of two distribution functions, 0 to 1.
+        A distance is the largest difference of two distribution functions, 0 to 1. The process's steps together are
+        every factor of the distribution at every worker.
         """
         from scipy import stats
 
         steps = self.series.seconds.ravel() / self.series.seconds.mean()
-        again = np.concatenate([run.seconds.ravel() / run.seconds.mean() for run in self.runs])
-        distances = {"process": float(stats.ks_2samp(steps, again).statistic)}
+        written = np.outer(_scaled(self.times.workers), _scaled(self.times.law.values or (1.0,)))
+        distances = {"process": float(stats.ks_2samp(steps, written.ravel()).statistic)}
         if steps.std() > 0:
             for name in NAMED:
                 law = getattr(stats, name)
@@ -104,16 +121,41 @@ class StepFit:
         return distances
 
     @cached_property
-    def change(self) -> tuple[float, float]:
-        """The largest factor by which a worker's share changes between the halves: measured, and most in the runs."""
-        return _largest_change(self.series), max(_largest_change(run) for run in self.runs)
+    def change(self) -> Halves:
+        """The largest factor by which a worker's share of the mean changes between the halves."""
+        return self._between_halves(_largest_change)
+
+    @cached_property
+    def distance_of_halves(self) -> Halves:
+        """The Kolmogorov–Smirnov distance of the steps of the two halves."""
+        return self._between_halves(_distance_of_halves)
 
     @cached_property
     def runs(self) -> list[StepSeries]:
         """`DRAWS` runs of the process, with as many workers and steps as the series."""
+        return self._runs_of(self.times, self.series)
+
+    @cached_property
+    def _runs_of_first_half(self) -> list[StepSeries]:
+        """As many runs of the process that is fitted to the first half, as long as the whole series."""
+        half = self.series.part(0, self.series.seconds.shape[1] // 2)
+        return self._runs_of(fit_steps(half).times, half)
+
+    def _runs_of(self, times: StepTimes, fitted: StepSeries) -> list[StepSeries]:
         workers, steps = self.series.seconds.shape
-        nodes, step_s = self.series.nodes or (0,) * workers, float(self.series.seconds.mean())
-        return [drawn_together(self.times, nodes, steps, seed=seed, step_s=step_s) for seed in range(DRAWS)]
+        nodes, step_s = self.series.nodes or (0,) * workers, float(fitted.seconds.mean())
+        return [drawn_together(times, nodes, steps, seed=seed, step_s=step_s) for seed in range(DRAWS)]
+
+    def _between_halves(self, differ: Callable[[StepSeries], float]) -> Halves:
+        whole, first = (max(map(differ, runs)) for runs in (self.runs, self._runs_of_first_half))
+        return Halves(differ(self.series), whole, first)
+
+
+def _scaled(factors: Sequence[float]) -> Values:
+    """Returns factors with mean 1."""
+    values = np.asarray(factors, dtype=np.float64)
+    scaled: Values = values / values.mean()
+    return scaled
 
 
 def _correlation(series: StepSeries, lag: int) -> float:
@@ -128,6 +170,13 @@ def _largest_change(series: StepSeries) -> float:
     half = series.seconds.shape[1] // 2
     first, second = (part.mean(axis=1) / part.mean() for part in (series.seconds[:, :half], series.seconds[:, half:]))
     return float(np.exp(np.abs(np.log(second / first)).max()))
+
+
+def _distance_of_halves(series: StepSeries) -> float:
+    from scipy import stats
+
+    half = series.seconds.shape[1] // 2
+    return float(stats.ks_2samp(series.seconds[:, :half].ravel(), series.seconds[:, half:].ravel()).statistic)
 
 
 def drawn_together(

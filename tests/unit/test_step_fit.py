@@ -54,8 +54,27 @@ def test_the_fitted_process_repeats_correlations_and_the_distribution() -> None:
         assert fitted == pytest.approx(measured, abs=0.12)
     assert fit.correlations[0][1] == pytest.approx(fit.lag_1)
     assert fit.distances["process"] < 0.05 < fit.distances["weibull_min"]
-    change, most = fit.change
-    assert change <= most
+    for halves in (fit.change, fit.distance_of_halves):
+        assert halves.measured <= halves.most
+
+
+def test_the_distance_to_the_process_is_that_of_its_distribution() -> None:
+    """All steps of the process together are every factor of its distribution at every worker."""
+    fit = fit_steps(StepSeries.together("made", drawn(MADE), NODES))
+    steps = np.concatenate([run.seconds.ravel() / run.seconds.mean() for run in fit.runs])
+    again = np.sort(np.outer(fit.times.workers, fit.times.law.values).ravel())
+    again /= again.mean()
+    for share in (0.1, 0.25, 0.5, 0.75, 0.9):
+        assert np.quantile(again, share) == pytest.approx(float(np.quantile(steps, share)), rel=0.01)
+
+
+def test_the_first_half_does_not_announce_that_a_worker_becomes_slower_in_the_second() -> None:
+    """The fit to all steps has slow phases that explain the change; that to the first half does not have them."""
+    seconds = drawn(StepTimes(law=Jitter.of("lognorm", sigma=0.1)), steps=400)
+    seconds[3:5, 300:] *= 4.0
+    change = fit_steps(StepSeries.together("changed", seconds)).change
+    assert change.most_from_first < 1.1 < 2.0 < change.measured
+    assert change.most_from_first < 1.2 < change.most
 
 
 def test_workers_that_change_more_than_the_process_does_are_named(
@@ -71,8 +90,8 @@ def test_workers_that_change_more_than_the_process_does_are_named(
         result = CliRunner().invoke(app, ["calibrate", "--steps", f"{name}.csv", "--json"])
         assert result.exit_code == 0, result.output
         answers[name] = result.output
-    assert "does not say what comes next" in answers["changed"]
-    assert "does not say what comes next" not in answers["steady"]
+    assert "cannot predict which one comes next" in answers["changed"]
+    assert "cannot predict which one comes next" not in answers["steady"]
 
 
 def test_the_second_half_is_predicted_where_independent_steps_are_wrong() -> None:
