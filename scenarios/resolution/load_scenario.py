@@ -12,7 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import SchemaSerializer
+from pydantic_core.core_schema import WithDefaultSchema
 
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import whole
@@ -220,6 +223,17 @@ def load(
 def json_schema() -> dict[str, Any]:
     """Returns the JSON Schema of a scenario, for editors.
 
-    A quantity has the keyword `unit`, which JSON Schema leaves to its users: the unit that the value is held in.
+    Defaults are written as in a scenario. A quantity has the keyword `unit`, which JSON Schema leaves to its users: the
+    unit that the value is held in.
     """
-    return {"$schema": SCHEMA_DIALECT, **Scenario.model_json_schema()}
+    return {"$schema": SCHEMA_DIALECT, **Scenario.model_json_schema(schema_generator=_WrittenDefaults)}
+
+
+class _WrittenDefaults(GenerateJsonSchema):
+    """A schema whose defaults are written as in a scenario; those of pydantic are as sections hold them."""
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        made, held = super().default_schema(schema), self.get_default_value(schema)
+        if "default" in made and not isinstance(held, BaseModel | str | None):  # which are written already
+            made["default"] = SchemaSerializer(schema["schema"]).to_python(held, mode="json")
+        return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 Schema = Mapping[str, Any]
@@ -149,29 +149,15 @@ def _default(about: Schema) -> str:
     """Returns a default as written in a scenario; a section whose keys all have defaults needs no value."""
     value = about.get("default")
     if isinstance(value, dict):
-        if {"count", "unit"} <= value.keys():  # an interval
-            count = f"{value['count']:g}"
-            return f"`{count} {value['unit'].removesuffix('s') if count == '1' else value['unit']}`"
-        if {"distribution", "law"} & value.keys() or not value:  # no variation of steps, or an empty mapping
-            return "`null`" if value else "`{}`"
-        if "name" in value:  # of the catalogue
+        if "name" in value:  # of the catalogue, or a method
             return f"`{value['name']}`"
-        if "oneOf" in about:  # of a method, whose name is not among its fields
-            return f"`{_method_of(value, about['oneOf'])}`"
         return "its defaults" if "$ref" in about else f"`{json.dumps(value)}`"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        unit = _unit(about)
-        return f"`{value:.15g} {unit}`" if unit and unit != "fraction" else f"`{value:.15g}`"
+        return f"`{value:.15g}`"
+    if isinstance(value, str) and _unit(about) and " " in value:
+        amount, unit = value.split()
+        return f"`{float(amount):.15g} {unit}`".replace("`1 epochs`", "`1 epoch`")
     return f"`{json.dumps(value).strip(chr(34))}`"
-
-
-def _method_of(hyperparameters: Mapping[str, Any], methods: Sequence[Schema]) -> str:
-    """Returns the name of the method with these default hyper-parameters."""
-    for about in methods:
-        own = {key: value.get("default") for key, value in _names(about).items()}
-        if own == {"name": None, "label": None, **hyperparameters}:
-            return _name_of(about)
-    raise ValueError(f"no method has the defaults {hyperparameters}")
 
 
 def _escaped(text: str) -> str:

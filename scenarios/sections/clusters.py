@@ -292,7 +292,7 @@ class Cluster(Section):
     power: Quantity[fields.Power | None] = Field(
         default=None, description="mean power of a node that gives none of its own, with its unit: '6.5 kW'"
     )
-    machine: Given[MachineFile, str | Path | None] = Field(
+    machine: Given[MachineFile | None, str | Path | None] = Field(
         default=None,
         description="the path of a machine that `paceline calibrate` measured: simulations take its gradients, and its "
         "costs inside a host; between hosts it takes those measured there, or else the links. Without a list of nodes, "

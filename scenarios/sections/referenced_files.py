@@ -41,9 +41,7 @@ def _machine(value: object) -> str:
 
 
 MachineFile = Annotated[
-    str | None,
-    PlainValidator(lambda value: None if value is None else _machine(value)),
-    WithJsonSchema({"type": "string", "description": "the path of a machine file"}),
+    str, PlainValidator(_machine), WithJsonSchema({"type": "string", "description": "the path of a machine file"})
 ]
 
 

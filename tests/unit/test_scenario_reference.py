@@ -57,6 +57,18 @@ def test_a_key_has_a_default_exactly_if_it_is_not_required(schema: dict[str, Any
     assert sorted(row[0].strip("`") for row in shown if not row[3]) == sorted(required)
 
 
+def test_a_default_is_written_as_in_a_scenario(schema: dict[str, Any]) -> None:
+    validation: Any = pytest.importorskip("jsonschema", reason="jsonschema is not installed: it validates defaults")
+    for part in [schema, *schema["$defs"].values()]:
+        for about in part["properties"].values():
+            if "default" in about:
+                whole = {**about, "$defs": schema["$defs"]}
+                validation.Draft202012Validator(whole).validate(about["default"])
+    cluster = schema["$defs"]["Cluster"]["properties"]
+    assert cluster["step_time"]["default"] is None
+    assert schema["$defs"]["Train"]["properties"]["timeout"]["default"] == "60.0 s"
+
+
 def leaves(value: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(value, dict):
         yield value
