@@ -15,6 +15,7 @@ from paceline.backend.calibration.step_time_laws import correlations, fitted, go
 from paceline.scenarios.machine_file import GradientPart
 from paceline.topologies import NO_JITTER
 from paceline.topologies.catalogue.gradient_times import GradientTimes
+from paceline.topologies.faults.gradient_variation import gradient_factor
 
 RANDOM = np.random.default_rng(7)
 SAMPLES = 8
@@ -67,27 +68,55 @@ def test_a_law_in_a_file_is_drawn() -> None:
             "law": {"distribution": "lognorm", "sigma": 0.3},
         }
     )
-    drawn = [part.times().factor(1, 0, step) for step in range(4000)]
+    drawn = [gradient_factor(part.times(), 1, 0, 0, step) for step in range(4000)]
     spread = math.sqrt(math.exp(0.09) - 1)
     assert np.mean(drawn) == pytest.approx(1.0, abs=4 * spread / math.sqrt(4000))
     assert np.std(drawn) == pytest.approx(spread, rel=0.1)
 
 
-@pytest.mark.parametrize(("steps", "ranks"), [(0.6, 0.0), (0.0, 0.5), (-0.4, 0.3)])
+FACTORS = tuple(np.linspace(0.5, 1.5, 50))
+
+
+def drawn_pair(hosts: tuple[int, int] = (0, 0), *, steps: float = 0.0, ranks: float = 0.0, count: int = 4000) -> Any:
+    """Returns the times of two ranks."""
+    times = GradientTimes(batch=8, busy=((1, 1.0),), factors=FACTORS, between_steps=steps, between_ranks=ranks)
+    return {
+        (Rank(rank), 0): [gradient_factor(times, 3, rank, host, step) for step in range(count)]
+        for rank, host in enumerate(hosts)
+    }
+
+
+@pytest.mark.parametrize(("steps", "ranks"), [(0.6, 0.0), (0.0, 0.5), (0.4, 0.3), (0.9, 0.9)])
 def test_times_are_drawn_with_the_correlations_that_were_found(steps: float, ranks: float) -> None:
-    count = 4000
-    times = GradientTimes(
-        batch=8, busy=((1, 1.0),), factors=tuple(np.linspace(0.5, 1.5, 50)), between_steps=steps, between_ranks=ranks
-    )
-    drawn = {(Rank(rank), 0): [times.factor(3, rank, step, 0) for step in range(count)] for rank in range(2)}
+    count = 40_000 if steps > 0.8 else 4000  # at 0.9, a number lasts for ten steps
+    drawn = drawn_pair(steps=steps, ranks=ranks, count=count)
     found = correlations([drawn])
-    tolerance = 4 * 2 / math.sqrt(count)  # four standard errors; correlated steps are at most twice as uncertain
+    tolerance = 4 * 2 / math.sqrt(4000)  # four standard errors; correlated steps are at most twice as uncertain
     assert found.between_steps == pytest.approx(steps, abs=tolerance)
     assert found.between_ranks == pytest.approx(ranks, abs=tolerance)
     assert np.mean(drawn[Rank(0), 0]) == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.parametrize("ranks", [0.0, 0.3])
+def test_a_negative_correlation_between_steps_counts_as_none(ranks: float) -> None:
+    assert drawn_pair(steps=-0.4, ranks=ranks) == drawn_pair(steps=0.0, ranks=ranks)
+
+
 def test_ranks_of_other_hosts_are_independent() -> None:
-    times = GradientTimes(batch=8, busy=((1, 1.0),), factors=tuple(np.linspace(0.5, 1.5, 50)), between_ranks=0.9)
-    drawn = {(Rank(rank), 0): [times.factor(3, rank, step, host=rank) for step in range(2000)] for rank in range(2)}
+    drawn = drawn_pair(hosts=(0, 1), ranks=0.9, count=2000)
     assert abs(correlations([drawn]).between_ranks) < 4 / math.sqrt(2000)
+
+
+def test_long_gradients_are_as_frequent_as_measured_however_correlated() -> None:
+    """Of factors up to 10, as on a disturbed machine; a clock in seconds would leave long gradients sooner."""
+    factors = tuple(np.geomspace(0.1, 10.0, 50) / np.geomspace(0.1, 10.0, 50).mean())
+    times = GradientTimes(batch=8, busy=((1, 1.0),), factors=factors, between_steps=0.6)
+    drawn = [gradient_factor(times, 3, 0, 0, step) for step in range(20_000)]
+    standard_error = float(np.std(factors)) * math.sqrt((1 + 0.6) / (1 - 0.6) / len(drawn))
+    assert np.mean(drawn) == pytest.approx(1.0, abs=4 * standard_error)
+    assert np.std(drawn) == pytest.approx(np.std(factors), rel=0.05)
+
+
+def test_equal_times_do_not_vary_whatever_their_correlation() -> None:
+    times = GradientTimes(batch=8, busy=((1, 1.0),), factors=(1.0, 1.0 + 1e-9), between_steps=0.6)
+    assert [gradient_factor(times, 3, 0, 0, step) for step in range(3)] == [1.0] * 3
