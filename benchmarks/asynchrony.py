@@ -40,9 +40,11 @@ from rich.console import RenderableType
 import paceline
 from common.harness import CORES, Answer, at_least, names_of, numbers, run_command, say, table
 from paceline.algorithms.core.errors import RunFailed
-from paceline.records.metrics import student
+from paceline.records.metrics import interval
 from paceline.reports.sweeps.crossings import place_and_interval
-from paceline.topologies.faults.step_profiles import LEVELS, PROFILES
+from paceline.scenarios.values.step_times import parse_step_times, write_step_times
+from paceline.topologies.faults.step_profiles import LEVELS, PROFILES, profile_named
+from paceline.topologies.faults.step_times import StepTimes
 
 STEP_S = 0.1
 BATCH = 32
@@ -92,7 +94,7 @@ class Contender:
         """Returns the entry of a scenario, for a rate of all workers together."""
         chosen: dict[str, Any] = {"k": max(1, min(workers, round(share * workers)))} if self.gradients else {}
         if self.each:
-            rate *= (chosen.get("k", 1) if self.gradients else 1) / workers
+            rate *= chosen.get("k", 1) / workers
         return {"name": self.name, "learning_rate": float(f"{rate:.6g}"), **chosen, **dict(self.options)}
 
 
@@ -208,21 +210,16 @@ class Study:
 
 def ratio_of(times: Times, others: Times) -> tuple[float, float, float]:
     """Returns the geometric mean of others / times over seeds, and the ends of its 95 % interval."""
-    logarithms = np.log(others / times)
-    mean, half = float(logarithms.mean()), 0.0
-    if len(logarithms) > 1:
-        half = student(len(logarithms) - 1) * float(logarithms.std(ddof=1)) / math.sqrt(len(logarithms))
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+    between = interval(np.log(others / times).tolist())
+    return math.exp(between["mean"]), math.exp(between["low"]), math.exp(between["high"])
 
 
 # --- orders -----------------------------------------------------------------------------------------------------------
 
 
 def independent(step_time: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns independent steps with the distribution of a profile."""
-    profile = PROFILES[step_time["profile"]]
-    sigma = step_time.get("sigma", profile.sigma[LEVELS.index(step_time.get("level", "typical"))])
-    return {"distribution": "lognorm", "sigma": sigma}
+    """Returns independent steps with the same distribution."""
+    return write_step_times(StepTimes(law=parse_step_times(step_time).law)) or {}
 
 
 def order_rows(
@@ -233,7 +230,7 @@ def order_rows(
     ways = {"independent": independent(step_time), "profile": dict(step_time)}
     chosen = {way: study.tuned(workers, law, methods) for way, law in ways.items()}
     runs = {way: study.runs(workers, [law], chosen[way], seeds) for way, law in ways.items()}
-    times = {way: reached[0] for way, (reached, _) in runs.items()}
+    times, speeds = ({way: both[figure][0] for way, both in runs.items()} for figure in (0, 1))
     rows: list[dict[str, Any]] = []
     for index, method in enumerate(methods):
         row: dict[str, Any] = {"workers": workers, "method": method.name, "kind": method.kind}
@@ -242,7 +239,7 @@ def order_rows(
             means = np.exp(np.log(all_times).mean(axis=1))
             row |= {
                 f"{way}_ratio": ratio, f"{way}_low": low, f"{way}_high": high, f"{way}_s": float(means[index]),
-                f"{way}_speed": ratio_of(*runs[way][1][0][[0, index]])[0],
+                f"{way}_speed": ratio_of(speeds[way][0], speeds[way][index])[0],
                 f"{way}_place": int((means < means[index]).sum()) + 1,
                 f"{way}_rate": chosen[way][index]["learning_rate"], f"{way}_k": chosen[way][index].get("k"),
             }  # fmt: skip
@@ -266,7 +263,7 @@ def _changes(workers: int, methods: Sequence[Contender], times: Mapping[str, Tim
 
 
 def orders(options: argparse.Namespace, study: Study) -> Answer:
-    step_time = _profile(options)
+    step_time = write_step_times(profile_named(options.profile, options.level)) or {}
     methods = [method for method in METHODS if method.name in (REFERENCE, *options.methods)]
     rows: list[dict[str, Any]] = []
     changes: list[str] = []
@@ -292,10 +289,6 @@ def orders(options: argparse.Namespace, study: Study) -> Answer:
 
 def _with_interval(way: str) -> Any:
     return lambda row: f"{row[f'{way}_ratio']:.2f} ({row[f'{way}_low']:.2f}–{row[f'{way}_high']:.2f})"
-
-
-def _profile(options: argparse.Namespace) -> dict[str, Any]:
-    return {"profile": options.profile, **({"level": options.level} if options.level != "typical" else {})}
 
 
 # --- crossings --------------------------------------------------------------------------------------------------------
@@ -376,7 +369,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", choices=list(PROFILES), default="shared-cluster", help="(default: %(default)s)")
     parser.add_argument("--level", choices=list(LEVELS), default="typical", help="(default: %(default)s)")
     parser.add_argument("--axes", nargs="+", choices=["spread", "persistence", "workers"], help="(default: all)")
-    parser.add_argument("--seeds", type=at_least(1), default=10, help="(default: %(default)s)")
+    parser.add_argument("--seeds", type=at_least(2), default=10, help="(default: %(default)s)")
     parser.add_argument("--jobs", type=at_least(1), default=CORES, help="parallel runs (default: one per core)")
     parser.add_argument("--store", type=Path, metavar="FOLDER", help="keep results of runs there, and reuse them")
 

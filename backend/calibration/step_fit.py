@@ -75,31 +75,34 @@ class StepFit:
         times: the process, with the factors of the measured workers.
         persistent: the share of the variance of all steps by which workers differ for the whole series, 0 to 1.
         variation: the standard deviation of all steps over their mean.
-        lag_1: the mean correlation of successive steps of a worker.
     """
 
     series: StepSeries
     times: StepTimes
     persistent: float
     variation: float
-    lag_1: float
+
+    @property
+    def lag_1(self) -> float:
+        """The mean correlation of successive steps of a worker."""
+        return _correlation(self.series, 1)
 
     @cached_property
     def compared(self) -> list[tuple[int, float, float]]:
         """Numbers of steps between waits, each with the measured slowdown and the mean of the process."""
-        periods = [period for period in PERIODS if 2 * period <= self.series.seconds.shape[1]]
-        return [
-            (period, self.series.slowdown(period), float(np.mean([run.slowdown(period) for run in self.runs])))
-            for period in periods
-        ]
+        return self._repeated(StepSeries.slowdown)
 
     @cached_property
     def correlations(self) -> list[tuple[int, float, float]]:
         """Numbers of steps, each with the correlation of a worker's steps so far apart, measured and of the process."""
-        lags = [lag for lag in PERIODS if 2 * lag <= self.series.seconds.shape[1]]
+        return self._repeated(_correlation)
+
+    def _repeated(self, figure: Callable[[StepSeries, int], float]) -> list[tuple[int, float, float]]:
+        """Returns a figure for each of `PERIODS`: measured, and its mean over runs of the process."""
         return [
-            (lag, _correlation(self.series, lag), float(np.mean([_correlation(run, lag) for run in self.runs])))
-            for lag in lags
+            (period, figure(self.series, period), float(np.mean([figure(run, period) for run in self.runs])))
+            for period in PERIODS
+            if 2 * period <= self.series.seconds.shape[1]
         ]
 
     @cached_property
@@ -165,18 +168,22 @@ def _correlation(series: StepSeries, lag: int) -> float:
     return float((apart[:, :-lag] * apart[:, lag:]).mean()) / variance if variance > 1e-12 else 0.0
 
 
+def _halves(series: StepSeries) -> tuple[Values, Values]:
+    half = series.seconds.shape[1] // 2
+    return series.seconds[:, :half], series.seconds[:, half:]
+
+
 def _largest_change(series: StepSeries) -> float:
     """Returns the largest factor by which a worker's mean changes between the halves, over that of all workers."""
-    half = series.seconds.shape[1] // 2
-    first, second = (part.mean(axis=1) / part.mean() for part in (series.seconds[:, :half], series.seconds[:, half:]))
+    first, second = (half.mean(axis=1) / half.mean() for half in _halves(series))
     return float(np.exp(np.abs(np.log(second / first)).max()))
 
 
 def _distance_of_halves(series: StepSeries) -> float:
     from scipy import stats
 
-    half = series.seconds.shape[1] // 2
-    return float(stats.ks_2samp(series.seconds[:, :half].ravel(), series.seconds[:, half:].ravel()).statistic)
+    first, second = _halves(series)
+    return float(stats.ks_2samp(first.ravel(), second.ravel()).statistic)
 
 
 def drawn_together(
@@ -220,7 +227,7 @@ def fit_steps(series: StepSeries) -> StepFit:
     within = float(((ratios - 1.0) ** 2).mean())
     variation = float(series.seconds.std()) / overall
     if within < 1e-12:
-        return StepFit(series, StepTimes(workers=_given(factors)), 1.0 if variation else 0.0, variation, 0.0)
+        return StepFit(series, StepTimes(workers=_given(factors)), 1.0 if variation else 0.0, variation)
     distances, own, shared = _covariances(series, ratios - 1.0)
     own, shared = own / within, shared / within
     node = _decay(distances, shared)
@@ -236,7 +243,7 @@ def fit_steps(series: StepSeries) -> StepFit:
     )
     chance = within * _repeats(own) / series.seconds.shape[1]
     persistent = max(0.0, float(factors.var()) - chance) / variation**2
-    return StepFit(series, times, min(1.0, persistent), variation, float(own[1]))
+    return StepFit(series, times, min(1.0, persistent), variation)
 
 
 def _given(factors: Values) -> tuple[float, ...]:

@@ -38,8 +38,7 @@ from paceline.reports.blocks import Answer, Block, Claim, Column, Table, TableCe
 from paceline.reports.words import listed
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator.network.network import ClusterNetwork
-from paceline.simulator.runs.cost_model import cluster_network, processors_of
+from paceline.simulator.runs.cost_model import processors_of
 from paceline.simulator.runs.short_runs import Length, length_of
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.storage_devices import StorageModel
@@ -96,7 +95,7 @@ def effects(
         variation: the steps of as long runs without parts of the variation of steps; None: steps do not vary.
     """
     kinds, every, length = list[Effect](), list(changes(run)), length or run.length
-    network = _network(run)
+    network = run.shared_network
     if length == run.length:
         unchanged_s = before_s
     else:
@@ -115,11 +114,6 @@ def effects(
     return sorted(kinds, key=lambda effect: -effect.saved)
 
 
-def _network(run: RecordedRun) -> ClusterNetwork | None:
-    """Returns a network that runs with the same links can share."""
-    return None if run.plan.cluster.links_change else cluster_network(run.plan)
-
-
 def varied(run: RecordedRun, length: Length) -> VariationWaiting | None:
     """Returns the waiting of a run by part of the variation of its steps; None if they do not vary.
 
@@ -127,10 +121,9 @@ def varied(run: RecordedRun, length: Length) -> VariationWaiting | None:
         run: the run.
         length: the length of the runs without parts.
     """
-    network = _network(run)
 
     def simulated(plan: Plan) -> MeanStep:
-        return mean_step(short_trace(plan, length, None, network), run.workers, length)
+        return mean_step(short_trace(plan, length, None, run.shared_network), run.workers, length)
 
     return variation_waiting(
         run.plan, simulated, mean_step(run.trace, run.workers, length) if length == run.length else None

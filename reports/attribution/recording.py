@@ -18,6 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import simpy
@@ -143,7 +144,7 @@ class RecordedNetwork(ClusterNetwork):
         return "its network observes each message"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecordedRun:
     """A short run with what was recorded."""
 
@@ -159,6 +160,11 @@ class RecordedRun:
     @property
     def workers(self) -> int:
         return self.plan.job.workers
+
+    @cached_property
+    def shared_network(self) -> ClusterNetwork | None:
+        """A network for runs with the same links, which use its choices again; None if links change."""
+        return None if self.plan.cluster.links_change else cluster_network(self.plan)
 
 
 def record(plan: Plan, length: Length, deaths: tuple[PlannedDeath, ...] = ()) -> RecordedRun:

@@ -1,8 +1,9 @@
 """Distributes independent tasks to processes of this machine or of a Dask cluster; a task that fails affects no other.
 
 * Both are executors of `concurrent.futures`. If a process dies, its executor gives up tasks, of which only one may have
-  killed it. Therefore these are repeated alone, one after another, when the others have ended. A task whose process
-  dies again has failed.
+  killed it; Dask's executor may also raise an error of its own for a result that was on a worker that died. Therefore
+  all tasks for which the executor has no answer are repeated alone, one after another, when the others have ended. A
+  task that gets none again has failed.
 * No process outlives its parent: each has one end of a pipe whose other end only the parent has, and ends when that is
   closed, by the parent or by the parent's death. Only the parent handles Ctrl-C.
 * Processes are forked by a fork server, a process without threads that has imported the simulator once for all of them.
@@ -114,20 +115,20 @@ def _each(
     while waiting:
         with executors() as executor:
             for position, answer in _until_broken(executor, work, waiting, ahead):
-                if answer is None:
+                if isinstance(answer, Exception):
                     given_up.append(position)
                 else:
                     yield position, answer
     for position in given_up:
         with executors() as executor:
             for _, answer in _until_broken(executor, work, deque([(position, pieces[position])]), 1):
-                yield position, answer or TaskFailure(DIED)
+                yield position, _failure(answer) if isinstance(answer, Exception) else answer
 
 
 def _until_broken(
     executor: Executor, work: Callable[[Piece], Result], waiting: deque[tuple[int, Piece]], ahead: int
-) -> Iterator[tuple[int, Done[Result] | TaskFailure | None]]:
-    """Runs the waiting tasks until none is left or the executor takes none; yields None for a task that it gave up."""
+) -> Iterator[tuple[int, Done[Result] | TaskFailure | Exception]]:
+    """Runs the waiting tasks until none is left or the executor takes none; yields its error for those it gave up."""
     running: dict[Future[Done[Result] | TaskFailure], int] = {}
     while True:
         with suppress(BrokenExecutor), without_interrupts():  # processes start when tasks are submitted
@@ -140,18 +141,19 @@ def _until_broken(
             yield running.pop(future), _answer(future)
 
 
-def _answer(future: Future[Done[Result] | TaskFailure]) -> Done[Result] | TaskFailure | None:
-    """Returns the answer of a task that has ended; None if its process, or another one of its executor, has died."""
+def _answer(future: Future[Done[Result] | TaskFailure]) -> Done[Result] | TaskFailure | Exception:
+    """Returns the answer of a task that has ended; the error of the executor if it has none."""
     try:
         return future.result()
     except CancelledError:
         raise RunFailed("--engine dask: the cluster was closed before all runs had ended") from None
-    except Exception as error:  # such as a result that cannot be sent
-        died = isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"  # of Dask
-        return None if died else _failure(error)
+    except Exception as error:  # a process died, or a result cannot be sent; `attempt` catches errors of the work
+        return error
 
 
 def _failure(error: Exception) -> TaskFailure:
+    if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # of Dask
+        return TaskFailure(DIED)
     message = str(error) if isinstance(error, PacelineError) else f"{type(error).__name__}: {error}"
     return TaskFailure(message, "".join(traceback.format_exception(error)))
 

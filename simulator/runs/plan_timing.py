@@ -15,7 +15,6 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.kernel.crash_timeline import CrashTimeline, timeline_of
 from paceline.topologies.catalogue.machine_profile import Profile
-from paceline.topologies.faults.gradient_variation import gradient_factor
 from paceline.topologies.faults.jitter import Factors
 from paceline.topologies.faults.worker_faults import CrashModel
 
@@ -39,7 +38,7 @@ class PlanTiming:
     def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         if self.costs.gradients:
             times, host = self.costs.gradient(samples), self.plan.job.team[rank].host
-            return self.costs.gradient_s(samples) * gradient_factor(times, self.plan.seed, int(rank), host, step)
+            return self.costs.gradient_s(samples) * times.factor(self.plan.seed, int(rank), step, host)
         return self.plan.compute_s(rank, step, samples, start_s) + self.costs.late_s
 
     def many(self, ranks: Sequence[int]) -> PlanTimes | None:
