@@ -40,7 +40,7 @@ from published_timings.errors import (
 )
 from published_timings.predictions import Job, LeftOut, chips_of, method_of
 from published_timings.utilisation import compared, published
-from published_timings.words import Row
+from paceline.validation.machines import Row
 
 DATA = Path(__file__).parent / "data"
 

@@ -32,7 +32,7 @@ from published_timings.predictions import (
     scaled_images_per_s,
     step_s,
 )
-from published_timings.words import Row, Unread, number, read
+from paceline.validation.machines import Row, Unread, number, read
 
 LEAST_SIZES = 6
 PULL = 0.003

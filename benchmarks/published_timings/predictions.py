@@ -63,7 +63,7 @@ from paceline.topologies.faults.step_times import StepTimes
 from paceline.workloads.learners.stand_in import TimingOnly
 from paceline.workloads.models.layer_tables import MODELS, ModelInfo
 from paceline.workloads.reading import ReadingSettings
-from published_timings.words import Machine, Row, Unread, number, read, text_of, whole
+from paceline.validation.machines import Machine, Row, Unread, number, read, text_of, whole
 
 KINDS: dict[str, Kind] = {
     "allreduce": "AllReduce",

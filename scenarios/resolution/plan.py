@@ -234,8 +234,8 @@ class Plan:
                 return LayerSplit(node.device.forward_shares, node.device.backward_shares, "")
         sizes = [layer.stop - layer.start for layer in layout.layers]
         if sizes == [layer.parameters for layer in find_model(workload.model).layers]:
-            name = self.cluster.nodes[0].device.name
-            split = split_of_given_time(name, workload.model, workload.compute_dtype, self.job.batches[0])
+            device = self.cluster.nodes[0].device
+            split = split_of_given_time(device.like or device.name, workload.model, workload.compute_dtype, self.job.batches[0])
             if split is not None:
                 return split
         shares = [size / layout.size for size in sizes]

@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, PlainValidator, ValidationError, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, PlainValidator, ValidationError, WithJsonSchema, WrapValidator, model_validator
 
 from paceline import topologies
 from paceline.algorithms.core.errors import InputError
@@ -34,6 +34,7 @@ from paceline.topologies.catalogue.charge_rates import (
     DEFAULT_HOST,
     DEFAULT_SOCKETS,
     ChargeRates,
+    device_rates,
     host_rates,
 )
 from paceline.topologies.catalogue.device import measured_times
@@ -85,6 +86,9 @@ class Charges(Section):
     host: Default[Processor] = Field(
         default=None, description="the processor of every node, a name of `paceline list devices`"
     )
+    sockets: fields.Count | None = Field(
+        default=None, description="number of these processors in a node; default: as many as the node has, or 1"
+    )
     core_bandwidth: Quantity[fields.Rate | None] = Field(
         default=None, description="memory bandwidth of one core of a host, outside its cache: '12 GB/s'"
     )
@@ -117,7 +121,7 @@ class Charges(Section):
             return None
         if name is None and not site.sockets:
             name = _own_host(device)
-        sockets = len(site.sockets) or (DEFAULT_SOCKETS if name is None else 1)
+        sockets = self.sockets or len(site.sockets) or (DEFAULT_SOCKETS if name is None else 1)
         rates = host_rates(named(name or DEFAULT_HOST), sockets)
         return self._core(rates if name is not None else self._in_proportion(rates))
 
@@ -304,6 +308,16 @@ class MeasuredStep(Section):
     )
 
 
+def _catalogued(value: object, _: object) -> str | None:
+    """Validates the name of a device of the catalogue."""
+    if value is None or isinstance(value, str):
+        try:
+            return value and named(value).name
+        except InputError as error:
+            raise wrong(str(error)) from None
+    raise expected("a device of `paceline list devices`, by name")
+
+
 class Device(Section):
     """The device of a worker: a line of step time against batch, or measured steps.
 
@@ -312,6 +326,11 @@ class Device(Section):
     """
 
     name: fields.Name = Field(description="a name for tables and figures")
+    like: Annotated[str | None, WrapValidator(_catalogued)] = Field(
+        default=None,
+        description="a device of `paceline list devices` that it is in all but its step time: libraries choose by its "
+        "architecture, updates take time by its memory, layers share a step by its rates",
+    )
     overhead: Quantity[fields.Time | None] = Field(
         default=None, description="a time with its unit: the part of a step that does not depend on the batch"
     )
@@ -348,19 +367,22 @@ class Device(Section):
         >>> round(Device(name="p100", profile=points).build().compute_s(48), 3)
         0.228
         """
-        rates = None if self.memory_bandwidth is None else given_rates(self.memory_bandwidth, self.launch_overhead)
-        if not self.profile:
-            assert self.overhead is not None
-            assert self.per_sample is not None
+        spec = None if self.like is None else named(self.like)
+        rates = None if spec is None else device_rates(spec)
+        if self.memory_bandwidth is not None:
+            rates = given_rates(self.memory_bandwidth, self.launch_overhead)
+        what: dict[str, Any] = {"name": self.name, "rates": rates}
+        if spec is not None:
+            what |= {"like": spec.name, "kind": spec.kind, "architecture": spec.architecture}
+        if self.profile:
             return topologies.DeviceModel(
-                name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample, rates=rates
+                measured=measured_times([(point.batch, point.time) for point in self.profile]),
+                provenance=f"{len(self.profile)} measured steps given in the scenario",
+                **what,
             )
-        return topologies.DeviceModel(
-            name=self.name,
-            measured=measured_times([(point.batch, point.time) for point in self.profile]),
-            provenance=f"{len(self.profile)} measured steps given in the scenario",
-            rates=rates,
-        )
+        assert self.overhead is not None
+        assert self.per_sample is not None
+        return topologies.DeviceModel(overhead_s=self.overhead, per_sample_s=self.per_sample, **what)
 
 
 def any_device(value: object, _: object) -> object:

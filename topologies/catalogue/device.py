@@ -178,6 +178,8 @@ class DeviceModel:
     backward_shares: tuple[float, ...] = ()
     kind: Kind | None = None
     """None if it is not in the catalogue"""
+    like: str = ""
+    """the device of the catalogue at whose rates layers share a given time; "": the one of the same name, if any"""
     architecture: str = ""
     """its design in the catalogue, by which libraries choose protocols; "" if it is not known"""
     rates: ChargeRates | None = None

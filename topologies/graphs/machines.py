@@ -7,6 +7,7 @@ copies sustain, as in `links`; a picture shows sockets at the top and devices be
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Connection, Graph, Kind, Vertex
@@ -42,6 +43,9 @@ def pcie_tree(
     generation: int = 3,
     between: str | LinkModel = "qpi",
     gpu: str = "",
+    bridge: str | LinkModel = "",
+    bridge_links: int = 4,
+    peers: str = "reduced",
 ) -> Graph:
     """Returns GPUs on PCIe switches, switches on sockets, and sockets on a bus such as QPI.
 
@@ -53,10 +57,16 @@ def pcie_tree(
         generation: the generation of PCIe, 3 to 5; all links have 16 lanes.
         between: the bus from socket to socket.
         gpu: the GPUs' name in the catalogue.
+        bridge: the links of the bridges that join every two neighbouring GPUs: nvlink1 to nvlink5; "": no bridges.
+        bridge_links: the number of these links of a bridge.
+        peers: the rate of messages between GPUs: reduced, as on most processors; full, as on AMD's.
 
     >>> tree = pcie_tree(roots=1, switches=2, gpus_per_switch=5)  # DeepBench's node of ten GPUs
     >>> len(tree.of_kind("device")), tree.describe().diameter_hops
     (10, 4)
+    >>> pair = pcie_tree(switches=1, gpus_per_switch=2, bridge="nvlink4", bridge_links=12)
+    >>> pair.connections[-1].ends, pair.connections[-1].count
+    (('gpu0', 'gpu1'), 12)
     """
     whole("roots", roots, 1, 2)
     whole("switches", switches, 1, 8)
@@ -86,6 +96,13 @@ def pcie_tree(
     for root in range(roots):
         own_middles = middles[root * switches : (root + 1) * switches]
         vertices.append(at(f"cpu{root}", "host", sum(own_middles) / switches, 3.0))
+    if peers not in ("reduced", "full"):
+        raise InputError(f"peers: found {peers!r}, expected reduced or full")
+    if peers == "full":
+        connections = [replace(it, link=replace(it.link, peer_share=1.0)) for it in connections]
+    if bridge:
+        pairs = [(f"gpu{n}", f"gpu{n + 1}") for n in range(0, all_switches * gpus_per_switch - 1, 2)]
+        connections += [joined(*pair, bridge, bridge_links) for pair in pairs]
     return Graph(
         name="pcie-tree", vertices=tuple(vertices), connections=tuple(connections), provenance="a family, no machine"
     )

@@ -13,21 +13,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Literal
+from itertools import groupby
+from typing import Any, Literal
 
 from paceline.algorithms.core.errors import PacelineError
-from paceline.topologies.catalogue.charge_rates import host_rates
-from paceline.topologies.catalogue.device import DeviceModel
-from paceline.topologies.catalogue.device_names import named as catalogued
-from paceline.topologies.catalogue.host_memory import StagingModel, host_memory
-from paceline.topologies.cluster import ClusterModel, Node, sites
-from paceline.topologies.graphs.compose import compose
-from paceline.topologies.graphs.graph import Connection, Graph
+from paceline.scenarios import load
+from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.graphs.links import LinkModel, link_named
-from paceline.topologies.graphs.machines import dgx1, nvswitch_node, pcie_tree
-from paceline.topologies.graphs.network_graphs import star
 
 Row = Mapping[str, str]
 
@@ -256,10 +250,24 @@ SOCKETS = ((2024, "upi-emerald-rapids"), (2022, "upi"), (2020, "xgmi"), (2017, "
 """the bus between the sockets of machines with GPUs since that year: INFERENCE"""
 HOSTS = ((2020, "epyc-7742"), (2017, "xeon-8180"), (0, "xeon-e5-2680v4"))
 """the processors of the two sockets of a node since that year: INFERENCE"""
+LIKE = {
+    "kepler": "k80", "maxwell": "m40", "pascal": "p100-sxm2", "volta": "v100-sxm2", "ampere": "a100-sxm4-40",
+    "hopper": "h100-sxm5", "blackwell": "b200", "cdna": "mi250x", "manycore": "knl-7250",
+}  # fmt: skip
+"""a device of each generation, whose architecture decides about protocols"""
 COPIES_SINCE = 2017
 """programs of MPI copied the data of GPUs before this year to the host: INFERENCE"""
 LARGEST_SWITCHED, MOST_CARDS, MOST_SWITCHES = 16, 16, 8
 """GPUs, network cards, and PCIe switches of a socket, up to which the product has graphs of nodes"""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What joins the ranks of a node: a node of `paceline list topologies`, or a link between the ranks of one host."""
+
+    node: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    link: LinkModel = field(default_factory=lambda: link_named("shared-memory"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,8 +277,7 @@ class Machine:
     chip: Chip
     ranks: int
     nodes: int
-    node: Graph | LinkModel
-    """what joins the ranks of a node: a graph of the product, or a link between ranks of one host"""
+    inside: Inside
     link: LinkModel
     """one cable of the network"""
     cards: int
@@ -291,36 +298,66 @@ class Machine:
         """What a node sends at once."""
         return self.cards * self.link.bytes_per_s
 
+    @property
+    def device(self) -> str:
+        """A device of the chip's generation, by its name in the catalogue."""
+        return self.host if self.chip.generation == "cpu" else LIKE[self.chip.generation]
+
+    @property
+    def host(self) -> str:
+        """The processor of a node, by its name in the catalogue."""
+        if self.chip.generation == "manycore":
+            return "knl-7250"
+        return next(name for year, name in HOSTS if self.chip.year >= year)
+
+    def section(self, device: Mapping[str, Any], placement: Sequence[int] = ()) -> dict[str, Any]:
+        """Returns the section `cluster` of a scenario.
+
+        Args:
+            device: The section of a device.
+            placement: The ranks of each node; by default each has as many.
+        """
+        ranks = placement or (self.workers_per_node,) * self.nodes
+        inside = {"node": self.inside.node, "settings": dict(self.inside.settings)} if self.inside.node else {}
+        copied = self.library != "nccl" and not self.chip.is_host and self.chip.year < COPIES_SINCE
+        version = {} if self.version is None else {"library_version": "{}.{}".format(*self.version)}
+        return {
+            "nodes": [
+                {**inside, "device": dict(device), "count": len(list(alike)), "workers_per_node": own}
+                for own, alike in groupby(ranks)
+            ],
+            "network": {
+                "topology": "star",
+                "parameters": {"cables": self.cards},
+                "link": _link_section(self.link),
+                "intra_node_link": _link_section(self.inside.link),
+                "library": self.library,
+                **version,
+            },
+            "charges": {"host": self.host, "sockets": 1 if self.chip.generation == "manycore" else 2},
+            "staging": {"gpudirect": "off" if copied else "auto"},
+        }
+
     @cached_property
     def cluster(self) -> ClusterModel:
-        """The cluster as the product has it: a graph of a node, or ranks of one host, on a star of the network."""
-        kind = "cpu" if self.chip.is_host else "gpu"
-        device = DeviceModel(name=self.chip.generation, kind=kind, architecture=self.chip.architecture)
-        many = self.chip.generation == "manycore"
-        host = "knl-7250" if many else next(name for year, name in HOSTS if self.chip.year >= year)
-        rates = host_rates(catalogued(host), 1 if many else 2)
-        per_node, inside = self.workers_per_node, self.node
-        graph = star(hosts=self.nodes, link=self.link, cables=self.cards)
-        if isinstance(inside, Graph):
-            graph = inside if self.nodes == 1 else compose("row", graph, inside, "a row")
-            places = [(site.host, site.seats[:per_node]) for site in sites(graph)]
-        else:
-            places = [(host, (host,) * per_node) for host in graph.of_kind("host")]
-        local = inside if isinstance(inside, LinkModel) else link_named("shared-memory")
-        nodes = tuple(
-            Node(
-                name=name,
-                device=device,
-                seats=seats,
-                host=name,
-                intra_node_link=local,
-                host_rates=rates,
-                memory=host_memory(rates),
-            )
-            for name, seats in places
-        )
-        copied = self.library != "nccl" and not self.chip.is_host and self.chip.year < COPIES_SINCE
-        return ClusterModel(nodes=nodes, graph=graph, staging=StagingModel(gpudirect="off" if copied else "auto"))
+        """The cluster of a scenario with such nodes."""
+        (plan,) = load(
+            {
+                "name": "row",
+                "cluster": self.section({"name": "any", "like": self.device, "overhead": "0 s", "per_sample": "1 s"}),
+                "workload": {"model": "lenet", "learning": "none", "batch_per_worker": 1},
+                "algorithms": ["sync-sgd"],
+                "stop": {"updates": 1},
+            }
+        ).plans()
+        return plan.cluster
+
+
+def _link_section(link: LinkModel) -> str | dict[str, Any]:
+    """Returns a link as a scenario has it: a name of the catalogue, or the same at another rate."""
+    if link == link_named(link.name):
+        return link.name
+    return {"like": link.name, "latency": f"{link.latency_s!r} s", "bandwidth": f"{link.bytes_per_s!r} B/s"}
 
 
 READ = (
@@ -368,7 +405,7 @@ def _read(cells: tuple[tuple[str, str], ...]) -> Machine:
         chip=chip,
         ranks=ranks,
         nodes=nodes,
-        node=_node(chip, words, per_node, switched, cards if nodes > 1 else 0, assumed),
+        inside=_inside(chip, words, per_node, switched, cards if nodes > 1 else 0, assumed),
         link=cable,
         cards=cards,
         library=_library(library, chip, assumed),
@@ -415,8 +452,8 @@ def _algorithms(text: str, library: str) -> tuple[str, ...]:
     return ("ring-whole",) if "ring-whole" in names else tuple(names)
 
 
-def _node(chip: Chip, words: str, ranks: int, switched: bool, cards: int, assumed: list[str]) -> Graph | LinkModel:
-    """Returns what joins the ranks of one node: a graph of the product, or a link between ranks of one host.
+def _inside(chip: Chip, words: str, ranks: int, switched: bool, cards: int, assumed: list[str]) -> Inside:
+    """Returns what joins the ranks of one node.
 
     Args:
         chip: The chip of the ranks.
@@ -427,31 +464,31 @@ def _node(chip: Chip, words: str, ranks: int, switched: bool, cards: int, assume
         assumed: Takes the assumptions.
     """
     if chip.is_host or ranks < 2:
-        return link_named("shared-memory")
+        return Inside()
     generation, cards = max(3, chip.pcie), min(cards, MOST_CARDS)
-    bridged = [("gpu0", "gpu1")] if "bridge" in words and "mix" not in words and ranks <= 2 else []
+    bridged = "bridge" in words and "mix" not in words and ranks <= 2
     pcie = re.search(r"pcie|\bnvl\b|bridge", words) and not re.search(
         r"sxm|hybrid cube|\bdgx|nvlink ?\d?-? ?mesh", words
     )
     if chip.nvlink and (switched or (not pcie and not bridged and (re.search(NODE_LINKS, words) or chip.year >= 2020))):
-        link = link_named(chip.nvlink)
         if switched and ranks <= LARGEST_SWITCHED:
-            gpus, switches = ranks + ranks % 2, min(6, chip.links)
-            return nvswitch_node(
-                gpus=gpus, links_per_gpu=chip.links, switches=switches, link=link, generation=generation
-            )
+            settings = {"gpus": ranks + ranks % 2, "links_per_gpu": chip.links, "switches": min(6, chip.links)}
+            return Inside("nvswitch-node", settings | {"link": chip.nvlink, "generation": generation})
         if not switched and ranks <= 8 and chip.generation in CUBE:
-            return dgx1(gpu=CUBE[chip.generation])
-        return replace(link, latency_s=2 * link.latency_s, bytes_per_s=chip.links * link.bytes_per_s)
-    tree = _pcie(chip, words, ranks, cards, assumed)
+            return Inside("dgx1", {"gpu": CUBE[chip.generation]})
+        link = link_named(chip.nvlink)
+        joined = replace(link, latency_s=2 * link.latency_s, bytes_per_s=chip.links * link.bytes_per_s)
+        return Inside(link=joined)
+    settings = _pcie(chip, words, ranks, cards, assumed)
     if chip.bridged and re.search(r"\bnvl\b|bridge", words):  # of a card's two neighbours, one is on the bridge
-        bridged = [(f"gpu{n}", f"gpu{n + 1}") for n in range(0, ranks - 1, 2)]
-    bridges = [Connection(ends=ends, link=link_named(chip.nvlink), count=chip.bridged or 4) for ends in bridged]
-    return replace(tree, connections=(*tree.connections, *(bridges if chip.nvlink else ())))
+        bridged = True
+    if bridged and chip.nvlink:
+        settings |= {"bridge": chip.nvlink, "bridge_links": chip.bridged or 4}
+    return Inside("pcie-tree", settings)
 
 
-def _pcie(chip: Chip, words: str, ranks: int, cards: int, assumed: list[str]) -> Graph:
-    """Returns GPUs on PCIe: under one switch, at one root complex, or at those of two sockets."""
+def _pcie(chip: Chip, words: str, ranks: int, cards: int, assumed: list[str]) -> dict[str, Any]:
+    """Returns the settings of GPUs on PCIe: under one switch, at one root complex, or at those of two sockets."""
     two = re.search(r"dual[- ]?(root|socket)|(2|two) ?x? ?(sockets|roots|cpus)\b|qpi|upi|2 cpu", words)
     single = re.search(r"single[- ]?(root|socket)|(1|one) ?(cpu|socket|root)\b", words)
     if not two and not single and ranks > 2:
@@ -462,20 +499,12 @@ def _pcie(chip: Chip, words: str, ranks: int, cards: int, assumed: list[str]) ->
     roots = 2 if (two or (not single and ranks > 4)) and ranks > (int(within[1]) if within else 4) else 1
     each = -(-ranks // roots)
     per_switch = min(each, named or (2 if ranks <= 2 else -(-each // MOST_SWITCHES)))
-    bus = next(name for year, name in SOCKETS if chip.year >= year)
-    tree = pcie_tree(
-        roots=roots,
-        switches=1 if ranks <= per_switch else -(-each // per_switch),
-        gpus_per_switch=per_switch,
-        nics=cards,
-        generation=max(3, chip.pcie),
-        between=bus,
-    )
-    if not re.search(r"\bamd\b|epyc", words):
-        return tree
-    return replace(tree, connections=_without_overhead(tree.connections))
-
-
-def _without_overhead(connections: Sequence[Connection]) -> tuple[Connection, ...]:
-    """Returns connections over which GPUs reach the whole rate of PCIe among each other, as on AMD's processors."""
-    return tuple(replace(connection, link=replace(connection.link, peer_share=1.0)) for connection in connections)
+    return {
+        "roots": roots,
+        "switches": 1 if ranks <= per_switch else -(-each // per_switch),
+        "gpus_per_switch": per_switch,
+        "nics": cards,
+        "generation": max(3, chip.pcie),
+        "between": next(name for year, name in SOCKETS if chip.year >= year),
+        "peers": "full" if re.search(r"\bamd\b|epyc", words) else "reduced",
+    }
