@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from common.harness import Answer, names_of, run_command, table
+from paceline.validation.machines import Row
 from published_timings.errors import (
     MISS,
     Section,
@@ -40,7 +41,6 @@ from published_timings.errors import (
 )
 from published_timings.predictions import Job, LeftOut, chips_of, method_of
 from published_timings.utilisation import compared, published
-from paceline.validation.machines import Row
 
 DATA = Path(__file__).parent / "data"
 

@@ -299,6 +299,19 @@ class Machine:
         return self.cards * self.link.bytes_per_s
 
     @property
+    def slowest(self) -> tuple[float, float]:
+        """Seconds of latency, and bytes per second, of what a ring over all ranks has to pass."""
+        if self.nodes > 1:
+            return self.link.latency_s, self.network_bytes_per_s
+        settings, link = self.inside.settings, self.inside.link
+        if self.inside.node == "pcie-tree":
+            link = link_named(f"pcie{min(4, settings['generation'])}-x16")
+        elif self.inside.node:
+            link = link_named(self.chip.nvlink)
+            return link.latency_s, self.chip.links * link.bytes_per_s
+        return link.latency_s, link.bytes_per_s
+
+    @property
     def device(self) -> str:
         """A device of the chip's generation, by its name in the catalogue."""
         return self.host if self.chip.generation == "cpu" else LIKE[self.chip.generation]

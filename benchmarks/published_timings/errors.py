@@ -20,6 +20,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from paceline.algorithms.core.errors import PacelineError
+from paceline.validation.machines import Row, Unread, number, read
 from published_timings.predictions import (
     Job,
     LeftOut,
@@ -32,7 +33,6 @@ from published_timings.predictions import (
     scaled_images_per_s,
     step_s,
 )
-from paceline.validation.machines import Row, Unread, number, read
 
 LEAST_SIZES = 6
 PULL = 0.003

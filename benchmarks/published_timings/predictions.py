@@ -60,10 +60,10 @@ from paceline.topologies.compute.device_parameters import Parameters, chip_key, 
 from paceline.topologies.compute.layer_times import gradient_s
 from paceline.topologies.compute.prediction_errors import interval_of
 from paceline.topologies.faults.step_times import StepTimes
+from paceline.validation.machines import Machine, Row, Unread, number, read, text_of, whole
 from paceline.workloads.learners.stand_in import TimingOnly
 from paceline.workloads.models.layer_tables import MODELS, ModelInfo
 from paceline.workloads.reading import ReadingSettings
-from paceline.validation.machines import Machine, Row, Unread, number, read, text_of, whole
 
 KINDS: dict[str, Kind] = {
     "allreduce": "AllReduce",

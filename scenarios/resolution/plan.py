@@ -235,7 +235,9 @@ class Plan:
         sizes = [layer.stop - layer.start for layer in layout.layers]
         if sizes == [layer.parameters for layer in find_model(workload.model).layers]:
             device = self.cluster.nodes[0].device
-            split = split_of_given_time(device.like or device.name, workload.model, workload.compute_dtype, self.job.batches[0])
+            split = split_of_given_time(
+                device.like or device.name, workload.model, workload.compute_dtype, self.job.batches[0]
+            )
             if split is not None:
                 return split
         shares = [size / layout.size for size in sizes]

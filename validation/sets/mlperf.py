@@ -1,0 +1,51 @@
+"""MLPerf Training v0.5 to v1.1, ResNet-50: images per second of systems with more accelerators.
+
+Within a submitter, chip, round and framework, the smallest system is given, and the larger ones are predicted. Images per
+second are those of whole blocks, so they contain evaluations. Submitters train in mixed precision on accelerators and
+read pictures with enough processors: INFERENCE.
+"""
+
+from __future__ import annotations
+
+from paceline.validation.machines import Unread
+from paceline.validation.sets import Line, of_steps
+from paceline.validation.steps import Row
+
+RATE = "images_per_s_in_blocks_incl_eval"
+
+
+def row_of(line: Line) -> Row | None:
+    """Returns the row of a line; None without accelerators or without images per second."""
+    if not line[RATE] or not int(line["accelerators"] or 0):
+        return None
+    devices, samples = int(line["accelerators"]), int(float(line["global_batch_size_samples"]))
+    batch = round(samples / devices)
+    if batch < 1:
+        raise Unread(f"global_batch_size_samples: found {samples} for {devices} accelerators")
+    chip, framework = line["accelerator"], line["framework"]
+    return Row(
+        group=" ".join((line["round"], line["submitter"], chip, framework)).strip(),
+        name=f"{line['round']} {line['system']}",
+        family=chip,
+        words={
+            "device": chip, "system": line["system"], "interconnect": line["network"], "library": "nccl",
+            "framework": framework,
+        },
+        devices=devices,
+        nodes=int(line["nodes"]),
+        model="resnet50-v1.5",
+        batch=batch,
+        precision="amp",
+        step_s=devices * batch / float(line[RATE]),
+        source=line["first_source"],
+    )  # fmt: skip
+
+
+SET = of_steps(
+    name="mlperf",
+    title="MLPerf Training, ResNet-50: images per second from the smallest system to larger ones",
+    file="mlperf_resnet50_systems.csv",
+    columns=frozenset({"round", "submitter", "system", "accelerator", "accelerators", "nodes", RATE}),
+    aim=(0.08, 0.25),
+    row=row_of,
+)

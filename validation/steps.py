@@ -1,0 +1,382 @@
+"""Predicts the step times of a training job on many devices from its measured steps on few.
+
+Rules of this file:
+
+* Rows of one group differ only in their devices, placement and batch. Those with the fewest devices are given; all others
+  are predicted.
+* The time of a gradient is such that the simulation of a given row takes its measured step: whatever that step contains
+  beside the gradient is simulated in it, too. Batches between given ones are interpolated. If only other batches were
+  given, the device model of the catalogue says by how much a gradient is longer or shorter.
+* A row becomes a scenario, and the predicted step is the one that `paceline simulate` gives for it. The words of the row
+  decide the keys (see `machines`), by the same rules for every set and for users' rows.
+* Frameworks: TensorFlow 1 without Horovod exchanges nothing before the gradient is complete (`sync-sgd`), or has a
+  parameter server if the row says so (`sync-sgd-ps`). All others exchange buckets of gradients while the backward pass
+  runs, as PyTorch's DDP does (`layerwise-sgd`): INFERENCE.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from paceline.algorithms import METHODS
+from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.records.trace import Schedule
+from paceline.scenarios import load
+from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.sections.devices import of_catalogue
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.runs.cost_model import cluster_network
+from paceline.simulator.runs.run import perform
+from paceline.topologies.catalogue.device_catalogue import Spec
+from paceline.topologies.catalogue.device_names import find
+from paceline.topologies.closed_forms import ring_all_reduce_s
+from paceline.validation.machines import Machine, Unread, read
+from paceline.validation.outcome import ALPHA_BETA, LINEAR, LeftOut, Outcome
+from paceline.workloads.models.layer_tables import find_model
+
+STEPS = 4
+"""steps that count, after a first one"""
+SPREAD = 0.01
+"""standard deviation of the steps of a device, relative to the mean, normal: INFERENCE"""
+LEAST = 0.02
+"""of a measured step: the shortest gradient that is taken, if messages alone take longer than the step: INFERENCE"""
+CLOSE = 1e-3
+"""relative difference of a simulated given step from the measured one at which the search for its gradient ends"""
+TENSORFLOW_1 = r"^(?!.*horovod).*\b(tf|tensorflow) ?1\b"
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A measured step of a training job.
+
+    Args:
+        group: What the row has in common with those that it is predicted from.
+        name: The name of the row, unique in its set.
+        family: The kind of rows whose errors are summed up.
+        words: The columns that say what the machine is, as `machines.READ`, and `framework` and `method`.
+        devices, nodes: Their numbers.
+        placement: The devices of each node; empty: as many in each.
+        model: A model of `paceline list models`, a size, or module:function.
+        batch: Samples of a gradient of one device.
+        precision: Of the arithmetic.
+        step_s: Measured seconds of a step.
+        rate: Whether samples per second were published, not steps.
+        source: Where it was published.
+    """
+
+    group: str
+    name: str
+    family: str
+    words: Mapping[str, str]
+    devices: int
+    nodes: int
+    placement: tuple[int, ...] = ()
+    model: str
+    batch: int
+    precision: str = "fp32"
+    step_s: float
+    rate: bool = True
+    source: str = ""
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    """keys of the scenario that the set gives beside those of the words, such as options of the method"""
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples per second of all devices."""
+        return self.devices * self.batch / self.step_s
+
+    @property
+    def per_node(self) -> tuple[int, ...]:
+        """The devices of each node."""
+        if self.placement:
+            return self.placement
+        least, more = divmod(self.devices, self.nodes)
+        return (least + 1,) * more + (least,) * (self.nodes - more)
+
+
+Points = tuple[tuple[int, float], ...]
+"""batches and seconds of a gradient of one device"""
+
+
+# --- a row as a scenario ----------------------------------------------------------------------------------------------
+
+
+@cache
+def _machine(words: tuple[tuple[str, str], ...]) -> Machine:
+    return read(dict(words))
+
+
+def machine_of(row: Row) -> Machine:
+    """Returns the machine of a row. Raises `Unread`."""
+    most = max(row.per_node)
+    words = {**row.words, "nranks": str(max(2, most * row.nodes)), "nnodes": str(row.nodes if row.devices > 1 else 1)}
+    return _machine(tuple(sorted(words.items())))
+
+
+def spec_of(row: Row) -> Spec | None:
+    """Returns the device of a row in the catalogue; None if it is not there."""
+    try:
+        return find(row.words.get("device", ""))
+    except InputError:
+        return None
+
+
+def method_of(row: Row) -> str:
+    """Returns the product's method that exchanges gradients as the row's framework does."""
+    named, framework = row.words.get("method", "").strip().lower(), row.words.get("framework", "").lower()
+    if row.devices == 1:
+        return "sequential-sgd"
+    if named in METHODS:
+        return named
+    if re.search(r"parameter[ _-]?server", f"{named} {framework}"):
+        return "sync-sgd-ps"
+    return "sync-sgd" if re.search(TENSORFLOW_1, framework) else "layerwise-sgd"
+
+
+def scenario_of(row: Row, points: Points) -> dict[str, Any]:
+    """Returns the scenario of a row.
+
+    Args:
+        row: The row.
+        points: Gradients of its device.
+
+    Raises:
+        Unread: The words of the row name no machine that can be simulated.
+    """
+    machine, spec = machine_of(row), spec_of(row)
+    device: dict[str, Any] = {"name": (spec.name if spec else row.words.get("device", "")) or "device"}
+    device["like"] = spec.name if spec else machine.device
+    if len(points) > 1:
+        device["profile"] = [{"batch": batch, "time": f"{seconds!r} s"} for batch, seconds in points]
+    else:
+        ((batch, seconds),) = points
+        device |= {"overhead": "0 s", "per_sample": f"{seconds / batch!r} s"}
+    cluster = machine.section(device, row.per_node)
+    if row.devices > 1:
+        cluster["step_time"] = {"distribution": "norm", "loc": 1.0, "scale": SPREAD}
+    scenario: dict[str, Any] = {
+        "name": re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-")[:60] or "row",
+        "cluster": cluster,
+        "workload": {
+            "model": row.model, "learning": "none", "batch_per_worker": row.batch, "compute_dtype": row.precision,
+        },
+        "algorithms": [method_of(row)],
+        "stop": {"updates": (STEPS if row.devices > 1 else 1) + 1},
+        "records": "summary",
+    }  # fmt: skip
+    return _merged(scenario, row.keys)
+
+
+def _merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a document with the keys of another one in place of its own, at any depth."""
+    merged = dict(base)
+    for key, value in more.items():
+        own = merged.get(key)
+        merged[key] = _merged(own, value) if isinstance(own, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+# --- its simulation ---------------------------------------------------------------------------------------------------
+
+_networks: dict[tuple[object, ...], ClusterNetwork] = {}
+
+
+def _network(plan: Plan) -> ClusterNetwork:
+    """Returns a network that serves all plans of one machine, whose collectives are then priced once."""
+    cluster = plan.cluster
+    nodes = tuple((node.seats, node.device.name, node.host_rates) for node in cluster.nodes)
+    key = cluster.graph, nodes, cluster.staging, plan.wiring
+    if key not in _networks:
+        if len(_networks) > 8:
+            _networks.clear()
+        _networks[key] = cluster_network(plan)
+    return _networks[key]
+
+
+def simulated_step_s(plan: Plan) -> float:
+    """Returns the mean seconds of a step after the first one."""
+    trace = perform(plan, Schedule(every=math.inf), network=_network(plan))
+    ends_s = sorted(update.time_s for update in trace.updates)
+    steps = STEPS if plan.job.workers > 1 else 1
+    each = len(ends_s) // (steps + 1)
+    return (ends_s[-1] - ends_s[each - 1]) / steps
+
+
+def step_s(row: Row, points: Points) -> float:
+    """Returns the seconds of a step that `simulate` gives. Arguments and errors as for `scenario_of`."""
+    (plan,) = load(scenario_of(row, points)).plans()
+    return simulated_step_s(plan)
+
+
+def gradient_s(row: Row, simulated: Callable[[Row, Points], float] = step_s) -> float:
+    """Returns the seconds of a gradient with which the simulated step takes as long as the measured one.
+
+    A step grows with its gradient by at most as much, so the search begins at the measured step and goes down.
+
+    Args:
+        row: A given row.
+        simulated: Returns the step of a row with given gradients.
+
+    >>> row = Row(group="", name="", family="", words={}, devices=2, nodes=1, model="", batch=8, step_s=1.0)
+    >>> round(gradient_s(row, lambda row, points: max(points[0][1] + 0.1, 0.7)), 3)
+    0.9
+    """
+    high_s, low_s = row.step_s, LEAST * row.step_s
+    seconds = high_s
+    for _ in range(12):
+        over_s = simulated(row, ((row.batch, seconds),)) - row.step_s
+        if abs(over_s) <= CLOSE * row.step_s:
+            break
+        if over_s > 0:
+            high_s = seconds
+        else:
+            low_s = seconds
+        seconds = seconds - over_s
+        if not low_s < seconds < high_s:
+            seconds = (low_s + high_s) / 2
+        if high_s - low_s <= CLOSE * row.step_s:
+            break
+    return seconds
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def given_and_predicted(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Divides a group: the rows with the fewest devices, on the fewest nodes, are given."""
+    least = min((row.devices, row.nodes) for row in rows)
+    given = [row for row in rows if (row.devices, row.nodes) == least]
+    return given, [row for row in rows if (row.devices, row.nodes) != least]
+
+
+def points_of(given: Iterable[Row], simulated: Callable[[Row, Points], float] = step_s) -> Points:
+    """Returns the gradients of one device by batch; of a batch that was measured repeatedly, the mean."""
+    seconds: dict[int, list[float]] = {}
+    for row in given:
+        seconds.setdefault(row.batch, []).append(gradient_s(row, simulated))
+    return tuple((batch, math.fsum(each) / len(each)) for batch, each in sorted(seconds.items()))
+
+
+def with_batch(points: Points, row: Row) -> tuple[Points, str]:
+    """Returns the points with the batch of a row, and the assumption that they rest on.
+
+    Between two given batches, a straight line joins them. Beyond them, the gradient changes as that of the device model
+    does, from the nearest given batch.
+    """
+    batches = [batch for batch, _ in points]
+    if row.batch in batches or batches[0] < row.batch < batches[-1]:
+        return points, ""
+    near, seconds = min(points, key=lambda point: abs(math.log(point[0] / row.batch)))
+    spec, model = spec_of(row), find_model(row.model)
+    if spec is None or not model.works:
+        own_s = seconds * row.batch / near
+        words = f"a gradient of {row.batch} samples takes {row.batch}/{near} of one of {near}"
+    else:
+        longer = _modelled_s(spec.name, row, row.batch) / _modelled_s(spec.name, row, near)
+        own_s = seconds * longer
+        words = f"a gradient of {row.batch} samples takes {longer:.2f} of one of {near}, by the device model"
+    return tuple(sorted({**dict(points), row.batch: own_s}.items())), words
+
+
+def _modelled_s(device: str, row: Row, batch: int) -> float:
+    return of_catalogue(device, row.model, row.precision, 1).compute_s(batch)
+
+
+def outcomes(name: str, rows: Sequence[Row], least: int = 1) -> list[Outcome | LeftOut]:
+    """Predicts the rows of a group from those with the fewest devices.
+
+    Args:
+        name: The name of the set.
+        rows: All rows of the group.
+        least: The fewest given rows.
+    """
+    given, others = given_and_predicted(rows)
+    if not others:
+        return []
+    if len(given) < least:
+        return [LeftOut(name, row.name, "no smaller system was measured") for row in others]
+    try:
+        points = points_of(given)
+        alone = _alpha_beta_points(given)
+    except PacelineError as error:
+        return [LeftOut(name, row.name, str(error)) for row in others]
+    results: list[Outcome | LeftOut] = []
+    for row in others:
+        try:
+            results.append(_outcome(name, row, given, points, alone))
+        except PacelineError as error:
+            results.append(LeftOut(name, row.name, str(error)))
+    return results
+
+
+def _outcome(name: str, row: Row, given: Sequence[Row], points: Points, alone: Points) -> Outcome:
+    own, assumed = with_batch(points, row)
+    machine, spec = machine_of(row), spec_of(row)
+    scenario = scenario_of(row, own)
+    (plan,) = load(scenario).plans()
+    steps = {
+        "": simulated_step_s(plan),
+        LINEAR: _linear_s(given, row),
+        ALPHA_BETA: _seconds(with_batch(alone, row)[0], row.batch) + _ring_s(row),
+    }
+    samples = row.devices * row.batch
+    figures = {key: samples / seconds if row.rate else seconds for key, seconds in steps.items()}
+    return Outcome(
+        set=name,
+        name=row.name,
+        system=row.group,
+        family=row.family,
+        unit="samples/s" if row.rate else "s",
+        measured=row.samples_per_s if row.rate else row.step_s,
+        predicted=figures.pop(""),
+        simpler=figures,
+        assumed=tuple(filter(None, (assumed, *machine.assumed))),
+        source=row.source,
+        scenario=scenario,
+        chip="" if spec is None else spec.name,
+        network=machine.link.name if row.nodes > 1 else "",
+    )
+
+
+def _seconds(points: Points, batch: int) -> float:
+    """Returns the seconds of a batch on the line through the points; beyond them in proportion."""
+    below = [point for point in points if point[0] <= batch]
+    above = [point for point in points if point[0] >= batch]
+    if not below or not above:
+        near, seconds = (above or below[::-1])[0]
+        return seconds * batch / near
+    (low, low_s), (high, high_s) = below[-1], above[0]
+    return low_s if low == high else low_s + (batch - low) / (high - low) * (high_s - low_s)
+
+
+def _linear_s(given: Sequence[Row], row: Row) -> float:
+    """Returns a step as if more devices waited for nothing: that of the given rows."""
+    seconds: dict[int, list[float]] = {}
+    for each in given:
+        seconds.setdefault(each.batch, []).append(each.step_s)
+    return _seconds(tuple((batch, math.fsum(of) / len(of)) for batch, of in sorted(seconds.items())), row.batch)
+
+
+def _ring_s(row: Row) -> float:
+    """Returns the seconds of a ring all-reduce of the gradient over the slowest link."""
+    if row.devices == 1:
+        return 0.0
+    machine, nbytes = machine_of(row), FLOAT_BYTES * find_model(row.model).parameters
+    latency_s, bytes_per_s = machine.slowest
+    return ring_all_reduce_s(row.devices, nbytes, latency_s, 1 / bytes_per_s)
+
+
+def _alpha_beta_points(given: Sequence[Row]) -> Points:
+    """Returns the gradients of the α–β model: what a given step leaves after its all-reduce."""
+    rest = [replace(row, step_s=max(LEAST * row.step_s, row.step_s - _ring_s(row))) for row in given]
+    batches = sorted({row.batch for row in rest})
+    return tuple((batch, _linear_s(rest, replace(rest[0], batch=batch))) for batch in batches)
+
+
+__all__ = ["Row", "Unread", "outcomes", "scenario_of", "step_s"]
