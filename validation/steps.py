@@ -2,13 +2,13 @@
 
 Rules of this file:
 
-* Rows of one group differ only in their devices, placement and batch. Those with the fewest devices are given; all others
-  are predicted.
+* Rows of one group differ only in their devices, placement and batch. Those with the fewest devices are given; all
+  others are predicted.
 * The time of a gradient is such that the simulation of a given row takes its measured step: whatever that step contains
   beside the gradient is simulated in it, too. Batches between given ones are interpolated. If only other batches were
   given, the device model of the catalogue says by how much a gradient is longer or shorter.
-* A row becomes a scenario, and the predicted step is the one that `paceline simulate` gives for it. The words of the row
-  decide the keys (see `machines`), by the same rules for every set and for users' rows.
+* A row becomes a scenario, and the predicted step is the one that `paceline simulate` gives for it. The words of the
+  row decide the keys (see `machines`), by the same rules for every set and for users' rows.
 * Frameworks: TensorFlow 1 without Horovod exchanges nothing before the gradient is complete (`sync-sgd`), or has a
   parameter server if the row says so (`sync-sgd-ps`). All others exchange buckets of gradients while the backward pass
   runs, as PyTorch's DDP does (`layerwise-sgd`): INFERENCE.

@@ -67,7 +67,11 @@ def of_steps(
     """Returns a set of step times.
 
     Args:
-        name, title, file, columns, aim: As for `MeasurementSet`.
+        name: The name of the set.
+        title: What was measured, and by whom.
+        file: Its table in `DATA`.
+        columns: The columns by which another file with the same table is recognised.
+        aim: The errors to aim for.
         row: Returns the row of a line; None for a line that belongs to no group. Raises `PacelineError` for one that
             cannot be read.
     """

@@ -1,8 +1,8 @@
 """MLPerf Training v0.5 to v1.1, ResNet-50: images per second of systems with more accelerators.
 
-Within a submitter, chip, round and framework, the smallest system is given, and the larger ones are predicted. Images per
-second are those of whole blocks, so they contain evaluations. Submitters train in mixed precision on accelerators and
-read pictures with enough processors: INFERENCE.
+Within a submitter, chip, round and framework, the smallest system is given, and the larger ones are predicted. Images
+per second are those of whole blocks, so they contain evaluations. Submitters train in mixed precision on accelerators
+and read pictures with enough processors: INFERENCE.
 """
 
 from __future__ import annotations
