@@ -52,6 +52,7 @@ from paceline.cli.simulate_command import explain, simulate
 from paceline.cli.staleness_command import staleness
 from paceline.cli.sweep_command import sweep
 from paceline.cli.train_command import train
+from paceline.cli.validate_command import validate
 
 MOST_LETTERS = 200
 """of the message of an unforeseen error; the whole is in its report"""
@@ -184,6 +185,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], type[HintingCommand]]] = {
     "plan": (plan, ScenarioCommand),
     "report": (report_command, HintingCommand),
     "reproduce": (reproduce, HintingCommand),
+    "validate": (validate, HintingCommand),
     "runs": (runs, HintingCommand),
     "show": (show, HintingCommand),
     "staleness": (staleness, HintingCommand),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.algorithms.core.files import replacing
 from paceline.papers.reproduce import PAPERS
 from paceline.reports.blocks import Answer, Block, Claim, Column, Table
+from paceline.reports.text import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +68,7 @@ def _summary(results: Mapping[str, Sequence[Stored]]) -> str:
     ]
     quick = any(result["quick"] for own in results.values() for result in own)
     note = "\nSome figures are of `--quick` runs, which are short.\n" if quick else ""
-    return "\n".join([*table(("paper", "holds", "misses", "undecidable"), rows), note])
+    return "\n".join([*markdown_table(("paper", "holds", "misses", "undecidable"), rows), note])
 
 
 def _section(paper: str, results: Sequence[Stored], charts: Mapping[str, str]) -> str:
@@ -75,7 +76,7 @@ def _section(paper: str, results: Sequence[Stored], charts: Mapping[str, str]) -
     sources = [(source, list(own)) for source, own in groupby(results, lambda result: result["section"])]
     for source, own in sources if paper == "digits" else [("", results)]:
         lines += [f"### {source}", ""] * bool(source)
-        lines += [*table(CLAIM_HEADERS, _rows(own)), "", *_behind(own), ""]
+        lines += [*markdown_table(CLAIM_HEADERS, _rows(own)), "", *_behind(own), ""]
     for result in results:
         if result["name"] in charts:
             lines += [f"![{result['name']}]({charts[result['name']]})", ""]
@@ -91,7 +92,7 @@ def _section(paper: str, results: Sequence[Stored], charts: Mapping[str, str]) -
         lines += [
             "Inputs:",
             "",
-            *table(("input", "value", "plausible range", "provenance"), map(_input, given.values())),
+            *markdown_table(("input", "value", "plausible range", "provenance"), map(_input, given.values())),
         ]
     return "\n".join([*lines, ""])
 
@@ -142,7 +143,7 @@ def _settings(results: Sequence[Stored]) -> list[str]:
         [_listed(claims), *setting[:-2], f"`{setting[-2]}`" if setting[-2] else "", f"`{setting[-1]}`"]
         for setting, claims in names.items()
     ]
-    return table(("claims", *SETTING_KEYS), rows)
+    return markdown_table(("claims", *SETTING_KEYS), rows)
 
 
 def _bold(names: Sequence[str]) -> str:
@@ -158,16 +159,6 @@ def _listed(names: Sequence[str]) -> str:
 def _input(given: Stored) -> list[str]:
     span = f"{given['low']} to {given['high']}" if given["low"] else ""
     return [given["name"], given["value"], span, given["provenance"]]
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the lines of a Markdown table.
-
-    >>> table(("a", "b"), [["1", "x|y"]])
-    ['| a | b |', '| --- | --- |', '| 1 | x\\\\|y |']
-    """
-    cells = [headers, ["---"] * len(headers), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return [f"| {' | '.join(row)} |" for row in cells]
 
 
 def number(value: float) -> str:

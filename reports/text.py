@@ -259,3 +259,35 @@ class _Unbroken:
 
 
 __all__ = ["RowByRow", "TableView", "as_text", "printed", "text_of"]
+
+
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the lines of a Markdown table.
+
+    >>> markdown_table(("a", "b"), [["1", "x|y"]])
+    ['| a | b |', '| --- | --- |', '| 1 | x\\\\|y |']
+    """
+    cells = [headers, ["---"] * len(headers), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return [f"| {' | '.join(row)} |" for row in cells]
+
+
+def markdown_of(block: Block) -> str:
+    """Returns a claim or a table in Markdown; other blocks have none.
+
+    >>> from paceline.records.figures import COUNT
+    >>> from paceline.reports.blocks import Column
+    >>> print(markdown_of(Table("Runs", [Column("name"), Column("rows", COUNT)], [("easgd", 3)])))
+    | name | rows |
+    | --- | --- |
+    | easgd | 3 |
+    """
+    if isinstance(block, Claim):
+        return block.text
+    if not isinstance(block, Table):
+        return ""
+    headers = [f"{column.title}, {column.symbol}" if column.symbol else column.title for column in block.columns]
+    rows = [
+        [" ".join(block.text(row, column).split("\n")) for column in range(len(block.columns))]
+        for row in range(len(block.rows))
+    ]
+    return "\n".join([*markdown_table(headers, rows), *(["", block.words] if block.words else [])])

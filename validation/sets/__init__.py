@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -21,8 +22,14 @@ from paceline.validation import steps
 from paceline.validation.outcome import LeftOut, Outcome
 
 DATA = Path(__file__).parent.parent / "data"
+PART = 150
+"""rows that one process predicts together"""
+QUICK, QUICK_DEVICES = 25, 64
+"""predicted rows of a set in a quick run, and their most devices"""
 SETS = ("mlperf",)
 """names in the order of the page; the module of a set has its name and holds `SET`"""
+OWN = "own"
+"""the set of users' rows, which has no table of its own"""
 
 Line = Mapping[str, str]
 """a line of a table by the names of its columns; "line" is its number in the file"""
@@ -40,6 +47,7 @@ class MeasurementSet:
         aim: The errors to aim for: median and 90th percentile, as fractions; None: none is set.
         groups: Divides the lines of a table into groups that are predicted together, and those that are left out.
         predict: Predicts a group.
+        quick: Chooses the groups of a quick run.
     """
 
     name: str
@@ -47,8 +55,10 @@ class MeasurementSet:
     file: str
     columns: frozenset[str]
     aim: tuple[float | None, float | None] = (None, None)
-    groups: Callable[[Sequence[Line]], tuple[Mapping[str, Sequence[Any]], list[LeftOut]]]
+    groups: Callable[[Sequence[Line]], tuple[Sequence[Sequence[Any]], list[LeftOut]]]
     predict: Callable[[Sequence[Any]], list[Outcome | LeftOut]]
+    quick: Callable[[Sequence[Sequence[Any]]], Sequence[Sequence[Any]]] = tuple
+    """returns the groups of a quick run, of all groups"""
 
     def lines(self, path: Path | None = None) -> list[Line]:
         """Reads its table, or another file with the same columns."""
@@ -77,13 +87,13 @@ def of_steps(
     """
     return MeasurementSet(
         name=name, title=title, file=file, columns=columns, aim=aim, groups=partial(_groups_of_steps, name, row),
-        predict=partial(steps.outcomes, name),
+        predict=partial(steps.outcomes, name), quick=_quick_steps,
     )  # fmt: skip
 
 
 def _groups_of_steps(
     name: str, row: Callable[[Line], steps.Row | None], lines: Sequence[Line]
-) -> tuple[dict[str, list[steps.Row]], list[LeftOut]]:
+) -> tuple[list[list[steps.Row]], list[LeftOut]]:
     groups: dict[str, list[steps.Row]] = {}
     left_out: list[LeftOut] = []
     for line in lines:
@@ -94,7 +104,26 @@ def _groups_of_steps(
             continue
         if found is not None:
             groups.setdefault(found.group, []).append(found)
-    return groups, left_out
+    return [part for group in groups.values() for part in _parts(group)], left_out
+
+
+def _parts(group: Sequence[steps.Row]) -> Iterator[list[steps.Row]]:
+    """Yields a group in parts that are predicted by several processes, each with all given rows.
+
+    Rows of one placement are neighbours, so that they share a network.
+    """
+    given, others = steps.given_and_predicted(group)
+    others.sort(key=lambda row: (row.devices, row.per_node))
+    for begin in range(0, len(others), PART):
+        yield [*given, *others[begin : begin + PART]]
+
+
+def _quick_steps(groups: Sequence[Sequence[steps.Row]]) -> list[list[steps.Row]]:
+    """Returns a sample of `QUICK` rows with few devices, in the order of a hash."""
+    rows = [(row, steps.given_and_predicted(group)[0]) for group in groups for row in group]
+    small = [(row, given) for row, given in rows if row not in given and row.devices <= QUICK_DEVICES]
+    small.sort(key=lambda pair: hashlib.sha256(pair[0].name.encode()).hexdigest())
+    return [[*given, row] for row, given in small[:QUICK]]
 
 
 def set_named(name: str) -> MeasurementSet:
@@ -109,7 +138,7 @@ def set_of_columns(columns: Sequence[str], path: Path) -> MeasurementSet:
     Raises:
         InputError: No set has.
     """
-    sets = [set_named(name) for name in SETS]
+    sets = [set_named(name) for name in (*SETS, OWN)]
     for known in sets:
         if known.columns <= set(columns):
             return known
@@ -118,6 +147,14 @@ def set_of_columns(columns: Sequence[str], path: Path) -> MeasurementSet:
     raise InputError(
         f"{path}: found the columns {', '.join(columns)}; missing for a table as of {nearest.name}: {missing}"
     )
+
+
+def columns_of(path: Path) -> list[str]:
+    """Returns the columns of a table; raises `InputError` as `read_table`, and if it has no line."""
+    lines = read_table(path)
+    if not lines:
+        raise InputError(f"{path}: found no line below the names of the columns; expected a measurement in each")
+    return [key for key in lines[0] if key != "line"]
 
 
 def read_table(path: Path) -> list[Line]:

@@ -1,0 +1,244 @@
+"""The answer of `paceline validate`: tables of errors, verdicts, the report and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.records.figures import COUNT, PERCENT, PLAIN
+from paceline.reports.blocks import Answer, Axis, Block, Chart, Claim, Column, Plot, ReportSection, Series, Table
+from paceline.reports.text import markdown_of
+from paceline.validation.outcome import ALPHA_BETA, LINEAR, Errors, Outcome, groups_of
+from paceline.validation.sets import OWN, MeasurementSet, set_named
+from paceline.validation.validate import Validation
+
+INTRODUCTIONS = Path(__file__).parent / "introductions"
+FEW = 5
+"""rows below which a family gets no verdict"""
+WORST = 15
+"""rows with the largest errors that a report lists for each set"""
+COLUMNS = (
+    Column("rows", COUNT), Column("median", PERCENT), Column("p90", PERCENT), Column("mean", PERCENT),
+    Column("held back: median", PERCENT), Column("p90", PERCENT, code="held_back_p90"),
+    Column(LINEAR, PERCENT, code="linear_median"), Column(ALPHA_BETA, PERCENT, code="alpha_beta_median"),
+)  # fmt: skip
+
+
+def answer_of(validation: Validation) -> Answer:
+    """Returns the answer: errors by set, and a part with families and systems for each."""
+    sets = {name: [each for each in validation.outcomes if each.set == name] for name in validation.sets}
+    rows = [(name, *_cells(outcomes)) for name, outcomes in sets.items() if outcomes]
+    blocks: list[Block] = [
+        Table("Errors by set", [Column("set"), *COLUMNS], rows, words=WORDS),
+        *(Claim(_verdict(set_named(name), outcomes)) for name, outcomes in sets.items() if outcomes and name != OWN),
+    ]
+    if validation.left_out:
+        blocks.append(Claim(_left_out_words(validation)))
+    if validation.quick:
+        blocks.append(Claim("This was a quick run: a sample of the rows, with at most 64 devices."))
+    return Answer(
+        "Predictions of published measurements",
+        blocks,
+        lambda: document_of(validation),
+        parts=[_part(set_named(name), outcomes) for name, outcomes in sets.items() if outcomes],
+        sections=lambda: [_left_out_section(validation)] if validation.left_out else [],
+    )
+
+
+WORDS = (
+    "Errors are |predicted − measured| / measured. Nobody looked at rows that are held back, a half by a hash of their "
+    "names, while the model was changed. Linear scaling lets no device wait for another; the α–β model adds a ring "
+    "all-reduce over the slowest link to a gradient; both columns are medians over all rows."
+)
+
+
+def _cells(outcomes: Sequence[Outcome]) -> tuple[Any, ...]:
+    every = Errors.of(each.error for each in outcomes)
+    held = Errors.of(each.error for each in outcomes if each.half == "held back")
+    linear, line = (Errors.of(each.error_of(name) for each in outcomes) for name in (LINEAR, ALPHA_BETA))
+    assert every is not None
+    return (
+        every.rows, every.median, every.p90, every.mean, held and held.median, held and held.p90,
+        linear and linear.median, line and line.median,
+    )  # fmt: skip
+
+
+def _verdict(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
+    """Returns whether a set meets its aim, and what is predicted worse than by linear scaling or the α–β model."""
+    held = Errors.of(each.error for each in outcomes if each.half == "held back") or Errors.of(
+        each.error for each in outcomes
+    )
+    assert held is not None
+    parts = [f"{known.name}: median {held.median:.1%}, p90 {held.p90:.1%} on {held.rows} rows held back"]
+    aims = [
+        f"{figure:.1%} is {'within' if figure <= aim else 'above'} the aim of {aim:.0%}"
+        for figure, aim in zip((held.median, held.p90), known.aim, strict=True)
+        if aim is not None
+    ]
+    worse = []
+    for family, own in groups_of(outcomes, "family").items():
+        ours = Errors.of(each.error for each in own)
+        others = [Errors.of(each.error_of(name) for each in own) for name in (LINEAR, ALPHA_BETA)]
+        if ours and ours.rows >= FEW and any(other and other.median < ours.median for other in others):
+            worse.append(family)
+    sentence = "; ".join([*parts, *aims]) + "."
+    if worse:
+        sentence += f" A simpler prediction has the smaller median for {', '.join(worse)}."
+    return sentence
+
+
+def verdict_of(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
+    """Returns the verdict on a family: whether it meets the aim of its set, or none for a few rows."""
+    errors = Errors.of(each.error for each in outcomes)
+    if errors is None or errors.rows < FEW:
+        return "few rows"
+    simpler = [Errors.of(each.error_of(name) for each in outcomes) for name in (LINEAR, ALPHA_BETA)]
+    if any(other is not None and other.median < errors.median for other in simpler):
+        return "no better than simpler"
+    pairs = zip((errors.median, errors.p90), known.aim, strict=True)
+    return "meets the aim" if all(aim is None or figure <= aim for figure, aim in pairs) else "misses the aim"
+
+
+def _part(known: MeasurementSet, outcomes: Sequence[Outcome]) -> ReportSection:
+    families = [(family, *_cells(own), verdict_of(known, own)) for family, own in groups_of(outcomes, "family").items()]
+    table = Table(f"{known.name}: {known.title}", [Column("family"), *COLUMNS, Column("verdict")], families)
+    if known.name != OWN:
+        return ReportSection(known.name, known.name, [table])
+    return ReportSection(known.name, known.name, [_rows_table("Rows", outcomes)])
+
+
+def _rows_table(title: str, outcomes: Sequence[Outcome], *, folded: bool = False) -> Table:
+    columns = [
+        Column("row"), Column("measured", PLAIN), Column("predicted", PLAIN), Column("unit"),
+        Column("error", signed=True), Column(LINEAR, signed=True), Column(ALPHA_BETA, signed=True), Column("assumed"),
+        Column("source"),
+    ]  # fmt: skip
+    kept = [
+        number for number in range(len(columns)) if number != len(columns) - 1 or any(each.source for each in outcomes)
+    ]
+    rows = [
+        (each.name, each.measured, each.predicted, each.unit, each.predicted / each.measured - 1,
+         *(None if (own := each.simpler.get(name)) is None else own / each.measured - 1 for name in (LINEAR, ALPHA_BETA)),
+         "; ".join(each.assumed), each.source)
+        for each in outcomes
+    ]  # fmt: skip
+    return Table(title, [columns[at] for at in kept], [[row[at] for at in kept] for row in rows], folded=folded)
+
+
+def details_of(known: MeasurementSet, outcomes: Sequence[Outcome]) -> list[Block]:
+    """Returns the blocks of a report on a set beside its families: a chart, the systems, and the largest errors."""
+    systems = [(system, *_cells(own)) for system, own in groups_of(outcomes, "system").items()]
+    worst = sorted(outcomes, key=lambda each: -each.error)[:WORST]
+    series = [
+        Series(family, [each.measured for each in own], [each.predicted for each in own], mark="points",
+               texts=[each.name for each in own])
+        for family, own in groups_of(outcomes, "family").items()
+    ]  # fmt: skip
+    ends = [min(each.measured for each in outcomes), max(each.measured for each in outcomes)]
+    series.insert(0, Series("equal", ends, ends, colour="faint"))
+    unit = outcomes[0].unit
+    chart = Chart(
+        f"{known.name}: predicted beside measured",
+        "A point on the line is predicted exactly.",
+        f"{len(outcomes)} predicted figures against the measured ones",
+        {"": Plot(Axis(f"measured, {unit}", scale="log"), Axis(f"predicted, {unit}", scale="log"), series)},
+    )
+    return [
+        chart,
+        Table("Errors by system", [Column("system"), *COLUMNS], systems, folded=True),
+        _rows_table("The largest errors", worst, folded=True),
+    ]
+
+
+def _left_out_words(validation: Validation) -> str:
+    count = len(validation.left_out)
+    reasons: dict[str, int] = {}
+    for each in validation.left_out:
+        reasons[each.reason] = reasons.get(each.reason, 0) + 1
+    shown = sorted(reasons.items(), key=lambda item: -item[1])[:4]
+    words = "; ".join(f"{number}: {reason}" for reason, number in shown)
+    return f"{count} row{'s are' if count != 1 else ' is'} not predicted: {words}{'; …' if len(reasons) > 4 else ''}."
+
+
+def _left_out_section(validation: Validation) -> ReportSection:
+    rows = [(each.set, each.name, each.reason) for each in validation.left_out]
+    table = Table("Rows that are not predicted", [Column("set"), Column("row"), Column("reason")], rows, keys=2)
+    return ReportSection("left-out", "Not predicted", [table])
+
+
+def document_of(validation: Validation) -> dict[str, Any]:
+    """Returns the JSON answer: errors by set, family and system, in both halves, and every row."""
+    document: dict[str, Any] = {"quick": validation.quick, "sets": []}
+    for name in validation.sets:
+        outcomes = [each for each in validation.outcomes if each.set == name]
+        known = set_named(name)
+        document["sets"].append(
+            {
+                "set": name,
+                "title": known.title,
+                "errors": _errors(outcomes),
+                "families": [
+                    {"family": family, **_errors(own), "verdict": verdict_of(known, own)}
+                    for family, own in groups_of(outcomes, "family").items()
+                ],
+                "systems": [
+                    {"system": system, **_errors(own)} for system, own in groups_of(outcomes, "system").items()
+                ],
+                "rows": [_row(each) for each in outcomes],
+                "not_predicted": [
+                    {"name": each.name, "reason": each.reason} for each in validation.left_out if each.set == name
+                ],
+            }
+        )
+    return document
+
+
+def _row(outcome: Outcome) -> dict[str, Any]:
+    document = outcome.document()
+    del document["set"], document["scenario"]
+    return {**document, "half": outcome.half, "error": outcome.error}
+
+
+def _errors(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for half in ("", "open", "held back"):
+        own = [each for each in outcomes if half in ("", each.half)]
+        for name, errors in (
+            ("", Errors.of(each.error for each in own)),
+            ("linear", Errors.of(each.error_of(LINEAR) for each in own)),
+            ("alpha_beta", Errors.of(each.error_of(ALPHA_BETA) for each in own)),
+        ):
+            if errors is not None:
+                key = "_".join(filter(None, [half.replace(" ", "_"), name])) or "all"
+                figures[key] = {
+                    "rows": errors.rows, "median": errors.median, "p90": errors.p90, "mean": errors.mean,
+                }  # fmt: skip
+    return figures
+
+
+def report_of(validation: Validation) -> Answer:
+    """Returns the answer with the details of each set, for a report."""
+    answer = answer_of(validation)
+    parts = [
+        ReportSection(part.id, part.title, [*part.blocks, *details_of(set_named(part.id), own)])
+        for part in answer.parts
+        if (own := [each for each in validation.outcomes if each.set == part.id])
+    ]
+    return Answer(answer.title, answer.blocks, answer.data, parts=parts, sections=answer.sections)
+
+
+def page_of(validation: Validation) -> str:
+    """Returns the page docs/results/validation.md: the introduction, the tables, and what each set says."""
+    parts = [_introduction("validation")]
+    answer = answer_of(validation)
+    parts += [markdown_of(block) for block in answer.blocks]
+    for part in answer.parts:
+        known = set_named(part.id)
+        parts += [f"## {known.title}", _introduction(part.id), *map(markdown_of, part.blocks)]
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def _introduction(name: str) -> str:
+    path = INTRODUCTIONS / f"{name}.md"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
