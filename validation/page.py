@@ -114,16 +114,14 @@ def _rows_table(title: str, outcomes: Sequence[Outcome], *, folded: bool = False
         Column("error", signed=True), Column(LINEAR, signed=True), Column(ALPHA_BETA, signed=True), Column("assumed"),
         Column("source"),
     ]  # fmt: skip
-    kept = [
-        number for number in range(len(columns)) if number != len(columns) - 1 or any(each.source for each in outcomes)
-    ]
     rows = [
         (each.name, each.measured, each.predicted, each.unit, each.predicted / each.measured - 1,
-         *(None if (own := each.simpler.get(name)) is None else own / each.measured - 1 for name in (LINEAR, ALPHA_BETA)),
+         *(figure and figure / each.measured - 1 for figure in map(each.simpler.get, (LINEAR, ALPHA_BETA))),
          "; ".join(each.assumed), each.source)
         for each in outcomes
     ]  # fmt: skip
-    return Table(title, [columns[at] for at in kept], [[row[at] for at in kept] for row in rows], folded=folded)
+    shown = len(columns) - (not any(each.source for each in outcomes))
+    return Table(title, columns[:shown], [row[:shown] for row in rows], folded=folded)
 
 
 def details_of(known: MeasurementSet, outcomes: Sequence[Outcome]) -> list[Block]:
