@@ -7,11 +7,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
+from paceline.records.epoch_errors import OTHER, SHARE, RelationError, relation_errors, run_spread
+from paceline.records.figures import PERCENT, PLAIN
 from paceline.records.targets import SMOOTHING
 
 Way = Literal["stand-in", "relation"]
@@ -31,6 +34,17 @@ class ReferenceFacts(TypedDict):
     provenance: str
 
 
+class SingleRun(TypedDict):
+    """The interval of a single run, as factors on a time to the target, which is a mean over runs."""
+
+    share: float
+    """of published runs in the interval"""
+    low: float
+    high: float
+    benchmark: str
+    """the benchmark of MLPerf Training that these runs are of, or `other`"""
+
+
 class Extrapolated(TypedDict):
     """An estimated time to a target; samples are those of the model."""
 
@@ -48,12 +62,17 @@ class Extrapolated(TypedDict):
     reference: ReferenceFacts
     evidence: dict[str, Any]
     """the figures from which the penalty was computed"""
+    single_run: NotRequired[SingleRun]
+    """missing in runs that earlier versions stored"""
+    relation_errors: NotRequired[list[dict[str, Any]]]
+    """the errors of the relation on published trainings; of an estimate by a relation"""
     assumptions: list[str]
 
 
 def extrapolated(
     method: Way,
     *,
+    model: str,
     penalty: float | None,
     samples_per_s: float | None,
     reference: ReferenceFacts,
@@ -66,6 +85,7 @@ def extrapolated(
 
     Args:
         method: the source of the penalty.
+        model: the model that was not trained.
         penalty: the statistical penalty; None if the target was not reached.
         samples_per_s: the rate of the simulated run.
         reference: the published training.
@@ -73,14 +93,15 @@ def extrapolated(
         assumptions: the assumptions, as sentences.
 
     >>> facts = ReferenceFacts(reaches="75 %", epochs=2.0, samples=2000.0, batch=8, provenance="made up")
-    >>> two = dict(samples_per_s=100.0, reference=facts, evidence={}, assumptions=[])
+    >>> two = dict(model="resnet50", samples_per_s=100.0, reference=facts, evidence={}, assumptions=[])
     >>> extrapolated("relation", penalty=1.5, **two)["time_to_target_s"]
     30.0
     >>> extrapolated("relation", penalty=None, **two)["time_to_target_s"] is None
     True
     """
     samples = None if penalty is None else reference["samples"] * penalty
-    return Extrapolated(
+    spread = run_spread(model)
+    block = Extrapolated(
         label="extrapolated",
         method=method,
         time_to_target_s=None if samples is None or not samples_per_s else samples / samples_per_s,
@@ -89,8 +110,12 @@ def extrapolated(
         samples_per_s=samples_per_s,
         reference=reference,
         evidence=evidence,
-        assumptions=list(assumptions),
+        single_run=SingleRun(share=SHARE, low=spread.low, high=spread.high, benchmark=spread.benchmark),
+        assumptions=[*assumptions, run_sentence(model)],
     )
+    if method == "relation":
+        block["relation_errors"] = [dataclasses.asdict(error) for error in relation_errors()]
+    return block
 
 
 def reference_sentences(model: str, reference: ReferenceFacts) -> list[str]:
@@ -102,6 +127,37 @@ def reference_sentences(model: str, reference: ReferenceFacts) -> list[str]:
             f"{reference['batch']} samples: {reference['provenance']}."
         ),
     ]
+
+
+VALIDATION = "docs/results/validation.md"
+
+
+def run_sentence(model: str) -> str:
+    """Returns how much the time of a single run of a model differs from the mean over runs."""
+    spread = run_spread(model)
+    runs = f"{spread.runs:,} published runs of " + (
+        "other models, the median over models" if spread.benchmark == OTHER else f"{model} on {spread.systems} systems"
+    )
+    return (
+        f"{PERCENT.with_symbol(SHARE)} of single runs take {PLAIN.text(spread.low)} to {PLAIN.text(spread.high)} times "
+        f"the mean time to a target ({runs}); as submitters choose runs, others differ more ({VALIDATION})."
+    )
+
+
+def error_sentence() -> str:
+    """Returns the errors of the relation on published trainings."""
+    fitted, measured = relation_errors()
+
+    def words(error: RelationError) -> str:
+        return (
+            f"median error {PERCENT.with_symbol(error.median)}, 90th percentile {PERCENT.with_symbol(error.p90)} over "
+            f"{error.batches} batches of {error.trainings} published synchronous trainings"
+        )
+
+    return (
+        f"Epochs by batch: {words(fitted)}, each with a noise scale fitted to other batches; {words(measured)}, with "
+        f"one measured from gradients of the smallest batch ({VALIDATION})."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +213,7 @@ class StandInAssumptions:
             f"The extra samples that a method needs to {goal} on {small} carry over to {model}. Gradients are those of "
             f"{small}; step times, messages, their order and so every update's staleness are those of {model}."
         )
+        yield f"That they carry over was not tested on published trainings; of the relation it was ({VALIDATION})."
         yield (
             f"A sample of {small} represents {ratio} of {model}: {self.batch} per worker for {self.model_batch}, "
             f"{self.batch_alone} for the reference's {self.reference_batch}. If {model} tolerates batches more than "
@@ -225,6 +282,7 @@ class RelationAssumptions:
             "it grows, and the best learning rate for each batch (McCandlish et al. 2018, on a quadratic)."
         )
         yield f"The noise scale: {self.provenance}."
+        yield error_sentence()
         yield f"The batch of {self.method} is {self.batch:g} samples, those of one update."
         if self.local_steps:
             yield f"Local steps between averages cost nothing, as with constant curvature: {self.method}."

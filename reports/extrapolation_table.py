@@ -12,7 +12,7 @@ from typing import Any
 
 from paceline.records import Run
 from paceline.records.extrapolated import Extrapolated
-from paceline.records.figures import HOURS, MILLIONS, PLAIN, THROUGHPUT, TIME_TO_TARGET
+from paceline.records.figures import HOURS, MILLIONS, PERCENT, PLAIN, THROUGHPUT, TIME_TO_TARGET, number
 from paceline.reports.blocks import Column, Table, TableCell
 from paceline.reports.comparison.prediction_errors import figure
 from paceline.reports.comparison.ranking import SHOWN_ALIKE, is_unfinished, leaders, undecided
@@ -40,6 +40,7 @@ def _line(name: str, blocks: Sequence[Extrapolated]) -> dict[str, Any]:
     assumptions = list(dict.fromkeys(sentence for block in blocks for sentence in block["assumptions"]))
     named = {"label": first["label"], "method": first["method"], "reference": first["reference"]}
     evidence = {key: _together([block["evidence"][key] for block in blocks]) for key in first["evidence"]}
+    named |= {key: first[key] for key in ("single_run", "relation_errors") if key in first}  # type: ignore[literal-required]
     return {"algorithm": name, **named, **figures, "evidence": evidence, "assumptions": assumptions}
 
 
@@ -56,14 +57,26 @@ def extrapolation_table(lines: Sequence[dict[str, Any]]) -> Table:
         Column("samples", MILLIONS, code="samples_to_target"), Column("time", HOURS, code="time_to_target_s"),
     ]  # fmt: skip
     rows = [
-        (line["algorithm"], line["samples_per_s"], *(_or_not(line[key]) for key in (PENALTY, *TO_TARGET)))
+        (line["algorithm"], line["samples_per_s"], _or_not(line[PENALTY]), _or_not(line[TO_TARGET[0]]), _time(line))
         for line in lines
     ]
-    return Table(f"Extrapolated, not trained, from a {first['method']}: {first['reference']['reaches']}", columns, rows)
+    title = f"Extrapolated, not trained, from a {first['method']}: {first['reference']['reaches']}"
+    words = ""
+    if "single_run" in first:
+        words = f"Below a time: {PERCENT.with_symbol(first['single_run']['share'])} of single runs."
+    return Table(title, columns, rows, words=words)
 
 
 def _or_not(value: Any) -> TableCell:
     return TableCell(value, words=NOT_REACHED if value is None else "")
+
+
+def _time(line: dict[str, Any]) -> TableCell:
+    """Returns the cell of a time to the target, with the interval of a single run."""
+    cell, factors, mean = _or_not(line[TO_TARGET[1]]), line.get("single_run"), number(line[TO_TARGET[1]])
+    if factors is None or mean is None:
+        return cell
+    return replace(cell, low=mean * factors["low"], high=mean * factors["high"])
 
 
 def words(lines: Sequence[dict[str, Any]]) -> str:

@@ -136,6 +136,7 @@ class Extrapolation:
         reference = self._reference(plan)
         block = extrapolated(
             "relation" if self.part.stand_in is None else "stand-in",
+            model=plan.work.model,
             penalty=penalty,
             samples_per_s=run.summary["samples_per_s"],
             reference=reference,

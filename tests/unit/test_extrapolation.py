@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -15,6 +16,8 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Evaluation
 from paceline.cli.app import app
 from paceline.records import Run, store
+from paceline.records.epoch_errors import relation_errors, run_spread
+from paceline.records.figures import PERCENT
 from paceline.records.trace import Snapshot
 from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
 from paceline.scenarios import ScenarioError, load
@@ -24,6 +27,7 @@ from paceline.simulator.runs.stand_in_training import reached
 
 REFERENCE = {"reaches": "75 % top-1", "epochs": 90, "batch": 256, "provenance": "a paper"}
 RELATION = {"noise_scale": 20000, "provenance": "another paper"}
+STATED = ("single_run", "relation_errors")
 STAND_IN = {"model": "digits-mlp", "batch_per_worker": 4, "accuracy": 0.8, "epochs": 3}
 TRAINED = ("time_to_accuracy_s", "final_loss", "final_accuracy", "target_accuracy")
 
@@ -247,6 +251,44 @@ def test_samples_are_those_of_the_middle_of_the_mean() -> None:
     found = reached(shots, 0.5)
     assert found is not None and found[0] == pytest.approx(500) and found[1] == 600
     assert reached(shots[:4], 0.5) is None
+
+
+# --- errors and spread of published trainings
+
+
+def test_an_estimate_by_the_relation_states_the_errors_of_the_relation(by_relation: list[Run]) -> None:
+    fitted, measured = relation_errors()
+    for run in by_relation:
+        block = extrapolated(run)
+        assert block["relation_errors"] == [dataclasses.asdict(fitted), dataclasses.asdict(measured)]
+        (sentence,) = [text for text in block["assumptions"] if text.startswith("Epochs by batch: ")]
+        for error in (fitted, measured):
+            said = f"median error {PERCENT.with_symbol(error.median)}, 90th percentile {PERCENT.with_symbol(error.p90)}"
+            assert f"{said} over {error.batches} batches of {error.trainings} published" in sentence
+        assert sentence in words(lines_of([run])) and "docs/results/validation.md" in sentence
+
+
+def test_an_estimate_by_a_stand_in_does_not_claim_the_errors_of_the_relation(by_stand_in: list[Run]) -> None:
+    block = extrapolated(by_stand_in[0])
+    assert "relation_errors" not in block and not any("Epochs by batch" in text for text in block["assumptions"])
+    assert any("was not tested on published trainings" in text for text in block["assumptions"])
+
+
+def test_a_time_has_the_interval_of_a_single_run(by_relation: list[Run]) -> None:
+    spread = run_spread("resnet50")
+    assert 0.5 < spread.low < 1 < spread.high < 1.5
+    lines = lines_of(by_relation)
+    assert lines[0]["single_run"] == {"share": 0.8, "low": spread.low, "high": spread.high, "benchmark": "resnet"}
+    table, hours = extrapolation_table(lines), lines[0]["time_to_target_s"] / 3600
+    low, high = (f"{hours * factor:.3g}" for factor in (spread.low, spread.high))
+    assert table.text(0, 4) == f"{hours:.3g}\n{low}–{high}" and table.words == "Below a time: 80 % of single runs."
+
+
+def test_a_run_of_an_earlier_version_has_neither(by_relation: list[Run]) -> None:
+    block = {key: value for key, value in extrapolated(by_relation[0]).items() if key not in STATED}
+    run = dataclasses.replace(by_relation[0], summary={**by_relation[0].summary, "extrapolated": block})
+    (line,) = lines_of([run])
+    assert "single_run" not in line and "–" not in extrapolation_table([line]).text(0, 4)
 
 
 # --- where it is shown
