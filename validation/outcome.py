@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 Half = Literal["open", "held back"]
-Unit = Literal["samples/s", "s", "epochs", "%"]
+Unit = Literal["samples/s", "s", "epochs", "samples", "%"]
 LINEAR, ALPHA_BETA = "linear scaling", "α–β model"
 """simpler predictions of a step: the devices do not wait for each other; a step is a gradient and a ring all-reduce"""
 
