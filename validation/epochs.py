@@ -26,7 +26,7 @@ FEWEST_RUNS = 4
 def outcomes_of(known: MeasurementSet) -> list[Outcome]:
     """Returns the predicted rows of a set."""
     groups, _ = known.groups(known.lines())
-    return [row for rows in groups.values() for row in known.predict(rows) if isinstance(row, Outcome)]
+    return [row for rows in groups for row in known.predict(rows) if isinstance(row, Outcome)]
 
 
 def relation_errors() -> list[RelationError]:

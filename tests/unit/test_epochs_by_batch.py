@@ -35,7 +35,7 @@ def by_relation(batch: int) -> float:
 
 def predicted(lines: list[dict[str, str]]) -> list[Outcome | LeftOut]:
     groups, _ = epochs.groups(lines)
-    return [row for rows in groups.values() for row in epochs.predict(rows)]
+    return [row for rows in groups for row in epochs.predict(rows)]
 
 
 @given(smallest=st.floats(0.1, 1e6), noise_scale=st.floats(10, 1e7), first=st.integers(1, 1000))
@@ -79,7 +79,7 @@ def test_a_row_counts_once_and_by_its_median() -> None:
         run(512, 1, duration_s=12),  # a placeholder
     ]  # fmt: skip
     groups, left_out = epochs.groups(lines)
-    ((row,),) = groups.values()
+    ((row,),) = groups
     assert (row.needed, row.systems, row.name) == (44, 1, "resnet v0.7 to v1.1, batch 512")
     assert "x_open" in {row.name for row in left_out}
 
@@ -108,7 +108,7 @@ def test_larger_batches_are_predicted_from_the_gradients_of_the_smallest() -> No
     penalty = (1 + 2000 / 4000) / (1 + 100 / 4000)
     lines = training(100, steps) + training(2000, [penalty * count for count in steps], noise_scale=1)
     groups, left_out = noise_scales.groups(lines)
-    ((outcome,),) = [noise_scales.predict(rows) for rows in groups.values()]
+    ((outcome,),) = [noise_scales.predict(rows) for rows in groups]
     assert isinstance(outcome, Outcome) and not left_out
     assert outcome.predicted == pytest.approx(outcome.measured, rel=1e-3)
     assert outcome.measured == pytest.approx(penalty * outcome.simpler[noise_scales.CONSTANT], rel=1e-3)
@@ -119,7 +119,7 @@ def test_a_falling_metric_has_its_target_below() -> None:
     lines = training(100, steps, model="deepspeech2") + training(200, steps, model="deepspeech2")
     lines = [line | {"validation_metric": str(5 - float(line["validation_metric"]))} for line in lines]
     groups, _ = noise_scales.groups(lines)
-    (outcome,) = noise_scales.predict(groups["deepspeech2"])
+    (outcome,) = noise_scales.predict(groups[0])
     assert isinstance(outcome, Outcome) and outcome.measured > steps[5]
 
 

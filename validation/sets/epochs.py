@@ -28,6 +28,7 @@ FEWEST, SPAN = 3, 4.0
 """fewest batches that a noise scale is fitted to, and the ratio of the largest to the smallest; provenance: ours"""
 SAME_TARGET = 0.05
 """runs whose metric differs by more from the median of their benchmark had another target; provenance: ours"""
+OPEN = "of the open division, or with an optimiser of its own"
 CONSTANT = "constant epochs"
 """the simpler prediction: the median of the batches that the relation is fitted to"""
 COLUMNS = (
@@ -196,14 +197,13 @@ def at_batches(runs: pd.DataFrame, benchmark: Benchmark) -> list[AtBatch]:
     return rows
 
 
-def groups(lines: Sequence[Line]) -> tuple[dict[str, list[AtBatch]], list[LeftOut]]:
+def groups(lines: Sequence[Line]) -> tuple[list[list[AtBatch]], list[LeftOut]]:
     """Returns the batches of every benchmark, and what is not compared."""
     runs = runs_of(lines)
     left_out = [LeftOut(NAME, name, reason) for name, reason in NOT_COMPARED.items()]
     other = sorted({line["system"] for line in lines if is_open(line["system"])})
-    left_out += [LeftOut(NAME, system, "of the open division, or with an optimiser of its own") for system in other]
-    of_benchmark = {benchmark.words: at_batches(runs, benchmark) for benchmark in BENCHMARKS}
-    return {words: rows for words, rows in of_benchmark.items() if rows}, left_out
+    left_out += [LeftOut(NAME, system, OPEN) for system in other]
+    return [rows for benchmark in BENCHMARKS if (rows := at_batches(runs, benchmark))], left_out
 
 
 def known_to(row: AtBatch, rows: Sequence[AtBatch]) -> list[AtBatch]:

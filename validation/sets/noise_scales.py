@@ -54,8 +54,13 @@ class Evaluated:
     noise_scale: float
     source: str
 
+    @property
+    def name(self) -> str:
+        """The name of the row of its training."""
+        return f"{self.model} batch {self.batch}"
 
-def groups(lines: Sequence[Line]) -> tuple[dict[str, list[Evaluated]], list[LeftOut]]:
+
+def groups(lines: Sequence[Line]) -> tuple[list[list[Evaluated]], list[LeftOut]]:
     """Returns the evaluations of every model, and the models with too few."""
     of_model: dict[str, list[Evaluated]] = {}
     for line in lines:
@@ -73,7 +78,7 @@ def groups(lines: Sequence[Line]) -> tuple[dict[str, list[Evaluated]], list[Left
         )
     few = {model for model, rows in of_model.items() if min(map(len, _by_batch(rows).values())) < EVALUATIONS}
     left_out = [LeftOut(NAME, model, f"found runs of fewer than {EVALUATIONS} evaluations") for model in sorted(few)]
-    return {model: rows for model, rows in of_model.items() if model not in few}, left_out
+    return [rows for model, rows in of_model.items() if model not in few], left_out
 
 
 def _by_batch(rows: Sequence[Evaluated]) -> dict[int, list[Evaluated]]:
@@ -113,13 +118,12 @@ def predict(rows: Sequence[Evaluated]) -> list[Outcome | LeftOut]:
 
     samples, index = crossed(first)
     noise_scale = measured_noise_scale(runs[first][: index + 1])
-    model = rows[0].model
     return [
         Outcome(
             set=NAME,
-            name=f"{model} batch {batch}",
-            system=model,
-            family=model,
+            name=runs[batch][0].name,
+            system=runs[batch][0].model,
+            family=runs[batch][0].model,
             unit="samples",
             measured=crossed(batch)[0],
             predicted=samples * batch_penalty(batch, first, noise_scale),

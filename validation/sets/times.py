@@ -8,62 +8,84 @@ evaluations between blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from paceline.validation.outcome import LeftOut, Outcome
 from paceline.validation.sets import Line, MeasurementSet
-from paceline.validation.sets.epochs import BENCHMARKS, is_open, published_relations
+from paceline.validation.sets.epochs import BENCHMARKS, CONSTANT, OPEN, is_open, published_relations
 
 NAME, RATE, TIME = "times", "images_per_s_in_blocks_incl_eval", "mean_time_to_75.9pct_s"
 IMAGES = 1_281_167
 """of an epoch; provenance: FOUND, train_samples of the logs"""
-CONSTANT = "epochs of small batches"
 ROUNDS = {number: known.rounds for known in BENCHMARKS if known.name == "resnet" for number in known.rounds}
 
 
-def groups(lines: Sequence[Line]) -> tuple[dict[str, list[Line]], list[LeftOut]]:
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system, and the mean of its runs.
+
+    Args:
+        name: The name of the row.
+        round: The round of MLPerf.
+        batch: Samples of an update.
+        images_per_s: Of blocks.
+        seconds: To the target.
+        source: Where it was published.
+    """
+
+    name: str
+    round: str
+    batch: int
+    images_per_s: float
+    seconds: float
+    source: str
+
+
+def groups(lines: Sequence[Line]) -> tuple[list[list[System]], list[LeftOut]]:
     """Returns the systems of the closed division by their rounds, each once: later rounds repeat earlier results."""
-    by_rounds: dict[str, list[Line]] = {}
+    by_rounds: dict[tuple[str, ...], list[System]] = {}
     left_out, known = [], set()
     for line in lines:
-        name, once = name_of(line), (line[TIME], line["global_batch_size_samples"], line["accelerators"])
-        if line["round"] not in ROUNDS or is_open(line["system"]):
-            left_out.append(
-                LeftOut(NAME, name, "v0.5 had another target" if line["round"] == "0.5" else "open division")
-            )
+        name = f"{line['round']} {line['submitter']} {line['system']}"
+        once = (line[TIME], line["global_batch_size_samples"], line["accelerators"])
+        if (rounds := ROUNDS.get(line["round"])) is None:
+            left_out.append(LeftOut(NAME, name, f"found round {line['round']}; expected {', '.join(ROUNDS)}"))
+        elif is_open(line["system"]):
+            left_out.append(LeftOut(NAME, name, OPEN))
         elif not line[RATE]:
             left_out.append(LeftOut(NAME, name, f"{RATE}: missing"))
-        elif once not in known:
-            by_rounds.setdefault(f"v{ROUNDS[line['round']][0]}", []).append(line)
+        elif once in known:
+            left_out.append(LeftOut(NAME, name, "its time, batch and accelerators are those of an earlier row"))
+        else:
+            batch = int(float(line["global_batch_size_samples"]))
+            system = System(name, line["round"], batch, float(line[RATE]), float(line[TIME]), line["first_source"])
+            by_rounds.setdefault(rounds, []).append(system)
         known.add(once)
-    return by_rounds, left_out
+    return list(by_rounds.values()), left_out
 
 
-def name_of(line: Line) -> str:
-    """Returns the name of a system."""
-    return f"{line['round']} {line['submitter']} {line['system']}"
-
-
-def predict(lines: Sequence[Line]) -> list[Outcome | LeftOut]:
+def predict(systems: Sequence[System]) -> list[Outcome | LeftOut]:
     """Predicts the times of systems."""
     outcomes: list[Outcome | LeftOut] = []
-    for line in lines:
-        relations = published_relations(ROUNDS[line["round"]])
-        batch, epoch_s = int(float(line["global_batch_size_samples"])), IMAGES / float(line[RATE])
-        if (relation := relations.get(batch)) is None:
-            outcomes.append(LeftOut(NAME, name_of(line), f"found no epochs of batch {batch}"))
+    for system in systems:
+        relation = published_relations(ROUNDS[system.round]).get(system.batch)
+        if relation is None:
+            reason = f"found no published epochs of batch {system.batch} in its rounds"
+            outcomes.append(LeftOut(NAME, system.name, reason))
             continue
+        epoch_s = IMAGES / system.images_per_s
         outcomes.append(
             Outcome(
                 set=NAME,
-                name=name_of(line),
-                system=f"resnet v{line['round']}",
-                family=f"resnet v{line['round']}",
+                name=system.name,
+                system=f"resnet v{system.round}",
+                family=f"resnet v{system.round}",
                 unit="s",
-                measured=float(line[TIME]),
-                predicted=relation.needed(batch) * epoch_s,
+                measured=system.seconds,
+                predicted=relation.needed(system.batch) * epoch_s,
                 simpler={CONSTANT: relation.smallest * epoch_s},
                 assumed=(f"epochs by a noise scale of {relation.noise_scale:.3g} samples, fitted to other batches",),
-                source=line["first_source"],
+                source=system.source,
             )
         )
     return outcomes
