@@ -16,7 +16,7 @@ import numpy as np
 
 from paceline.records import epoch_errors
 from paceline.records.epoch_errors import OTHER, SHARE, Origin, RelationError, RunSpread
-from paceline.validation.outcome import Errors, Outcome
+from paceline.validation.outcome import CONSTANT, Errors, Outcome
 from paceline.validation.sets import Line, MeasurementSet, epochs, noise_scales
 
 FEWEST_RUNS = 4
@@ -39,7 +39,7 @@ def relation_errors() -> list[RelationError]:
 
 def _summary(noise_scale: Origin, outcomes: Sequence[Outcome]) -> RelationError:
     errors = Errors.of(outcome.error for outcome in outcomes)
-    constant = Errors.of(outcome.error_of(epochs.CONSTANT) for outcome in outcomes)
+    constant = Errors.of(outcome.error_of(CONSTANT) for outcome in outcomes)
     assert errors is not None and constant is not None, "the published tables have rows"
     trainings = len({outcome.system for outcome in outcomes})
     return RelationError(

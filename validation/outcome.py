@@ -17,8 +17,13 @@ import numpy as np
 
 Half = Literal["open", "held back"]
 Unit = Literal["samples/s", "s", "epochs", "samples", "%"]
-LINEAR, ALPHA_BETA = "linear scaling", "α–β model"
-"""simpler predictions of a step: the devices do not wait for each other; a step is a gradient and a ring all-reduce"""
+LINEAR, ALPHA_BETA, CONSTANT = "linear scaling", "α–β model", "constant epochs"
+SIMPLER = {
+    LINEAR: ("linear", "Linear scaling lets no device wait for another."),
+    ALPHA_BETA: ("alpha_beta", "The α–β model adds a ring all-reduce over the slowest link to a gradient."),
+    CONSTANT: ("constant", "Constant epochs do not depend on the batch."),
+}
+"""the simpler predictions, with their names in documents and their meanings"""
 
 
 def half_of(name: str) -> Half:

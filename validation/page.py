@@ -9,7 +9,7 @@ from typing import Any
 from paceline.records.figures import COUNT, PERCENT, PLAIN
 from paceline.reports.blocks import Answer, Axis, Block, Chart, Claim, Column, Plot, ReportSection, Series, Table
 from paceline.reports.text import markdown_of
-from paceline.validation.outcome import ALPHA_BETA, LINEAR, Errors, Outcome, groups_of
+from paceline.validation.outcome import SIMPLER, Errors, Outcome, groups_of
 from paceline.validation.sets import OWN, MeasurementSet, set_named
 from paceline.validation.validate import Validation
 
@@ -21,16 +21,17 @@ WORST = 15
 COLUMNS = (
     Column("rows", COUNT), Column("median", PERCENT), Column("p90", PERCENT), Column("mean", PERCENT),
     Column("held back: median", PERCENT), Column("p90", PERCENT, code="held_back_p90"),
-    Column(LINEAR, PERCENT, code="linear_median"), Column(ALPHA_BETA, PERCENT, code="alpha_beta_median"),
 )  # fmt: skip
 
 
 def answer_of(validation: Validation) -> Answer:
     """Returns the answer: errors by set, and a part with families and systems for each."""
     sets = {name: [each for each in validation.outcomes if each.set == name] for name in validation.sets}
-    rows = [(name, *_cells(outcomes)) for name, outcomes in sets.items() if outcomes]
+    names = _simpler(validation.outcomes)
+    rows = [(name, *_cells(outcomes, names)) for name, outcomes in sets.items() if outcomes]
+    words = " ".join([WORDS, *(SIMPLER[name][1] for name in names)])
     blocks: list[Block] = [
-        Table("Errors by set", [Column("set"), *COLUMNS], rows, words=WORDS),
+        Table("Errors by set", [Column("set"), *_columns(names)], rows, words=words),
         *(Claim(_verdict(set_named(name), outcomes)) for name, outcomes in sets.items() if outcomes and name != OWN),
     ]
     if validation.left_out:
@@ -48,24 +49,33 @@ def answer_of(validation: Validation) -> Answer:
 
 WORDS = (
     "Errors are |predicted − measured| / measured. Nobody looked at rows that are held back, a half by a hash of their "
-    "names, while the model was changed. Linear scaling lets no device wait for another; the α–β model adds a ring "
-    "all-reduce over the slowest link to a gradient; both columns are medians over all rows."
+    "names, while the model was changed. Errors of simpler predictions are medians over all rows."
 )
 
 
-def _cells(outcomes: Sequence[Outcome]) -> tuple[Any, ...]:
+def _simpler(outcomes: Sequence[Outcome]) -> list[str]:
+    """Returns the names of the simpler predictions that some rows have."""
+    known = {name for each in outcomes for name in each.simpler}
+    return [name for name in SIMPLER if name in known]
+
+
+def _columns(names: Sequence[str]) -> list[Column]:
+    return [*COLUMNS, *(Column(name, PERCENT, code=f"{SIMPLER[name][0]}_median") for name in names)]
+
+
+def _cells(outcomes: Sequence[Outcome], names: Sequence[str]) -> tuple[Any, ...]:
     every = Errors.of(each.error for each in outcomes)
     held = Errors.of(each.error for each in outcomes if each.half == "held back")
-    linear, line = (Errors.of(each.error_of(name) for each in outcomes) for name in (LINEAR, ALPHA_BETA))
+    simpler = (Errors.of(each.error_of(name) for each in outcomes) for name in names)
     assert every is not None
     return (
         every.rows, every.median, every.p90, every.mean, held and held.median, held and held.p90,
-        linear and linear.median, line and line.median,
+        *(errors and errors.median for errors in simpler),
     )  # fmt: skip
 
 
 def _verdict(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
-    """Returns whether a set meets its aim, and what is predicted worse than by linear scaling or the α–β model."""
+    """Returns whether a set meets its aim, and what is predicted worse than by a simpler prediction."""
     held = Errors.of(each.error for each in outcomes if each.half == "held back") or Errors.of(
         each.error for each in outcomes
     )
@@ -79,7 +89,7 @@ def _verdict(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
     worse = []
     for family, own in groups_of(outcomes, "family").items():
         ours = Errors.of(each.error for each in own)
-        others = [Errors.of(each.error_of(name) for each in own) for name in (LINEAR, ALPHA_BETA)]
+        others = [Errors.of(each.error_of(name) for each in own) for name in SIMPLER]
         if ours and ours.rows >= FEW and any(other and other.median < ours.median for other in others):
             worse.append(family)
     sentence = "; ".join([*parts, *aims]) + "."
@@ -93,7 +103,7 @@ def verdict_of(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
     errors = Errors.of(each.error for each in outcomes)
     if errors is None or errors.rows < FEW:
         return "few rows"
-    simpler = [Errors.of(each.error_of(name) for each in outcomes) for name in (LINEAR, ALPHA_BETA)]
+    simpler = [Errors.of(each.error_of(name) for each in outcomes) for name in SIMPLER]
     if any(other is not None and other.median < errors.median for other in simpler):
         return "no better than simpler"
     pairs = zip((errors.median, errors.p90), known.aim, strict=True)
@@ -101,22 +111,26 @@ def verdict_of(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
 
 
 def _part(known: MeasurementSet, outcomes: Sequence[Outcome]) -> ReportSection:
-    families = [(family, *_cells(own), verdict_of(known, own)) for family, own in groups_of(outcomes, "family").items()]
-    table = Table(f"{known.name}: {known.title}", [Column("family"), *COLUMNS, Column("verdict")], families)
+    names = _simpler(outcomes)
+    families = [
+        (family, *_cells(own, names), verdict_of(known, own)) for family, own in groups_of(outcomes, "family").items()
+    ]
+    table = Table(f"{known.name}: {known.title}", [Column("family"), *_columns(names), Column("verdict")], families)
     if known.name != OWN:
         return ReportSection(known.name, known.name, [table])
     return ReportSection(known.name, known.name, [_rows_table("Rows", outcomes)])
 
 
 def _rows_table(title: str, outcomes: Sequence[Outcome], *, folded: bool = False) -> Table:
+    names = _simpler(outcomes)
     columns = [
         Column("row"), Column("measured", PLAIN), Column("predicted", PLAIN), Column("unit"),
-        Column("error", signed=True), Column(LINEAR, signed=True), Column(ALPHA_BETA, signed=True), Column("assumed"),
+        Column("error", signed=True), *(Column(name, signed=True) for name in names), Column("assumed"),
         Column("source"),
     ]  # fmt: skip
     rows = [
         (each.name, each.measured, each.predicted, each.unit, each.predicted / each.measured - 1,
-         *(figure and figure / each.measured - 1 for figure in map(each.simpler.get, (LINEAR, ALPHA_BETA))),
+         *(figure and figure / each.measured - 1 for figure in map(each.simpler.get, names)),
          "; ".join(each.assumed), each.source)
         for each in outcomes
     ]  # fmt: skip
@@ -126,7 +140,8 @@ def _rows_table(title: str, outcomes: Sequence[Outcome], *, folded: bool = False
 
 def details_of(known: MeasurementSet, outcomes: Sequence[Outcome]) -> list[Block]:
     """Returns the blocks of a report on a set beside its families: a chart, the systems, and the largest errors."""
-    systems = [(system, *_cells(own)) for system, own in groups_of(outcomes, "system").items()]
+    names = _simpler(outcomes)
+    systems = [(system, *_cells(own, names)) for system, own in groups_of(outcomes, "system").items()]
     worst = sorted(outcomes, key=lambda each: -each.error)[:WORST]
     series = [
         Series(family, [each.measured for each in own], [each.predicted for each in own], mark="points",
@@ -144,7 +159,7 @@ def details_of(known: MeasurementSet, outcomes: Sequence[Outcome]) -> list[Block
     )
     return [
         chart,
-        Table("Errors by system", [Column("system"), *COLUMNS], systems, folded=True),
+        Table("Errors by system", [Column("system"), *_columns(names)], systems, folded=True),
         _rows_table("The largest errors", worst, folded=True),
     ]
 
@@ -204,8 +219,7 @@ def _errors(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         own = [each for each in outcomes if half in ("", each.half)]
         for name, errors in (
             ("", Errors.of(each.error for each in own)),
-            ("linear", Errors.of(each.error_of(LINEAR) for each in own)),
-            ("alpha_beta", Errors.of(each.error_of(ALPHA_BETA) for each in own)),
+            *((code, Errors.of(each.error_of(simpler) for each in own)) for simpler, (code, _) in SIMPLER.items()),
         ):
             if errors is not None:
                 key = "_".join(filter(None, [half.replace(" ", "_"), name])) or "all"

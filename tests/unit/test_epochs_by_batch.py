@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paceline.records import epoch_errors
 from paceline.validation import epochs as stated
-from paceline.validation.outcome import LeftOut, Outcome
+from paceline.validation.outcome import CONSTANT, LeftOut, Outcome
 from paceline.validation.sets import SETS, epochs, noise_scales, set_named, times
 
 BATCHES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
@@ -56,7 +56,7 @@ def test_epochs_that_follow_the_relation_are_predicted_from_the_other_half() -> 
     assert len(outcomes) == len(BATCHES)
     for outcome in outcomes:
         assert isinstance(outcome, Outcome)
-        assert outcome.predicted == pytest.approx(outcome.measured) and outcome.error_of(epochs.CONSTANT) != 0
+        assert outcome.predicted == pytest.approx(outcome.measured) and outcome.error_of(CONSTANT) != 0
 
 
 def test_no_batch_is_predicted_from_itself() -> None:
@@ -111,7 +111,7 @@ def test_larger_batches_are_predicted_from_the_gradients_of_the_smallest() -> No
     ((outcome,),) = [noise_scales.predict(rows) for rows in groups]
     assert isinstance(outcome, Outcome) and not left_out
     assert outcome.predicted == pytest.approx(outcome.measured, rel=1e-3)
-    assert outcome.measured == pytest.approx(penalty * outcome.simpler[noise_scales.CONSTANT], rel=1e-3)
+    assert outcome.measured == pytest.approx(penalty * outcome.simpler[CONSTANT], rel=1e-3)
 
 
 def test_a_falling_metric_has_its_target_below() -> None:

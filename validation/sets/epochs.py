@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paceline.simulator.runs.extrapolation import samples_needed
-from paceline.validation.outcome import Half, LeftOut, Outcome, half_of
+from paceline.validation.outcome import CONSTANT, Half, LeftOut, Outcome, half_of
 from paceline.validation.sets import Line, MeasurementSet
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ FEWEST, SPAN = 3, 4.0
 SAME_TARGET = 0.05
 """runs whose metric differs by more from the median of their benchmark had another target; provenance: ours"""
 OPEN = "of the open division, or with an optimiser of its own"
-CONSTANT = "constant epochs"
-"""the simpler prediction: the median of the batches that the relation is fitted to"""
 COLUMNS = (
     "round", "submitter", "system", "benchmark", "accelerators", "global_batch_size_samples", "duration_s", "status",
     "last_eval_epoch_or_samples", "last_eval_value", "source",
@@ -112,10 +110,12 @@ class Relation:
     Args:
         smallest: Epochs or samples to the target with vanishing batches.
         noise_scale: The gradient noise scale, samples.
+        constant: The simpler prediction: the median of what it was fitted to.
     """
 
     smallest: float
     noise_scale: float
+    constant: float
 
     def needed(self, batch: float) -> float:
         """Returns the epochs or samples to the target with a batch."""
@@ -148,7 +148,8 @@ def fit(batches: Sequence[float], needed: Sequence[float]) -> Relation:
     smallest, rise = map(float, parts)
     if smallest <= 0:
         raise ValueError(f"batches {list(batches)} need {list(needed)}, found no smallest amount")
-    return Relation(smallest, math.inf if rise <= 0 else smallest / rise * float(largest))
+    noise_scale = math.inf if rise <= 0 else smallest / rise * float(largest)
+    return Relation(smallest, noise_scale, constant=float(np.median(amounts)))
 
 
 def is_open(system: str) -> bool:
@@ -240,7 +241,7 @@ def predict(rows: Sequence[AtBatch]) -> list[Outcome | LeftOut]:
                 unit="samples" if row.benchmark.startswith("bert") else "epochs",
                 measured=row.needed,
                 predicted=relation.needed(row.batch),
-                simpler={CONSTANT: float(np.median([other.needed for other in known]))},
+                simpler={CONSTANT: relation.constant},
                 assumed=(f"noise scale {relation.noise_scale:.3g} samples, fitted to {len(known)} other batches",),
                 source=row.source,
             )

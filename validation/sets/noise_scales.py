@@ -17,9 +17,8 @@ import numpy as np
 from paceline.records.metrics import smoothed
 from paceline.records.targets import SMOOTHING, crossing
 from paceline.simulator.runs.extrapolation import batch_penalty
-from paceline.validation.outcome import LeftOut, Outcome
+from paceline.validation.outcome import CONSTANT, LeftOut, Outcome
 from paceline.validation.sets import Line, MeasurementSet
-from paceline.validation.sets.epochs import CONSTANT
 
 NAME = "noise_scales"
 OF_THE_WAY = 0.99

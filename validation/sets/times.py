@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.validation.outcome import LeftOut, Outcome
+from paceline.validation.outcome import CONSTANT, LeftOut, Outcome
 from paceline.validation.sets import Line, MeasurementSet
-from paceline.validation.sets.epochs import BENCHMARKS, CONSTANT, OPEN, is_open, published_relations
+from paceline.validation.sets.epochs import BENCHMARKS, OPEN, is_open, published_relations
 
 NAME, RATE, TIME = "times", "images_per_s_in_blocks_incl_eval", "mean_time_to_75.9pct_s"
 IMAGES = 1_281_167
@@ -83,7 +83,7 @@ def predict(systems: Sequence[System]) -> list[Outcome | LeftOut]:
                 unit="s",
                 measured=system.seconds,
                 predicted=relation.needed(system.batch) * epoch_s,
-                simpler={CONSTANT: relation.smallest * epoch_s},
+                simpler={CONSTANT: relation.constant * epoch_s},
                 assumed=(f"epochs by a noise scale of {relation.noise_scale:.3g} samples, fitted to other batches",),
                 source=system.source,
             )
