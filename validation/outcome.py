@@ -48,6 +48,7 @@ class Outcome:
         measured: The published figure.
         predicted: That of the product.
         simpler: The figures of simpler predictions, by their names.
+        interval: The interval of the prediction that `simulate` shows, if it has one: 80 % of similar measurements.
         assumed: What the row does not say and the prediction assumes.
         source: Where the figure was published.
         scenario: The scenario whose simulation gave the prediction; None if it has another origin.
@@ -62,6 +63,7 @@ class Outcome:
     measured: float
     predicted: float
     simpler: Mapping[str, float] = field(default_factory=dict)
+    interval: tuple[float, float] | None = None
     assumed: tuple[str, ...] = ()
     source: str = ""
     scenario: Mapping[str, Any] | None = None
@@ -90,7 +92,9 @@ class Outcome:
     @staticmethod
     def of(document: Mapping[str, Any]) -> Outcome:
         """Returns the outcome of a document."""
-        return Outcome(**{**document, "assumed": tuple(document["assumed"])})
+        interval = document["interval"]
+        own = {"assumed": tuple(document["assumed"]), "interval": interval and (interval[0], interval[1])}
+        return Outcome(**{**document, **own})
 
 
 @dataclass(frozen=True, slots=True)

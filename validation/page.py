@@ -93,6 +93,10 @@ def _verdict(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
         if ours and ours.rows >= FEW and any(other and other.median < ours.median for other in others):
             worse.append(family)
     sentence = "; ".join([*parts, *aims]) + "."
+    intervals = [(each.measured, each.interval) for each in outcomes if each.interval is not None]
+    if intervals:
+        inside = sum(low <= measured <= high for measured, (low, high) in intervals) / len(intervals)
+        sentence += f" {inside:.0%} of {len(intervals)} rows lie within the interval of 80 % of their prediction."
     if worse:
         sentence += f" A simpler prediction has the smaller median for {', '.join(worse)}."
     return sentence
@@ -106,6 +110,8 @@ def verdict_of(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
     simpler = [Errors.of(each.error_of(name) for each in outcomes) for name in SIMPLER]
     if any(other is not None and other.median < errors.median for other in simpler):
         return "no better than simpler"
+    if known.aim == (None, None):
+        return "no aim set"
     pairs = zip((errors.median, errors.p90), known.aim, strict=True)
     return "meets the aim" if all(aim is None or figure <= aim for figure, aim in pairs) else "misses the aim"
 

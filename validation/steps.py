@@ -32,8 +32,9 @@ from paceline.scenarios.sections.devices import of_catalogue
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.cost_model import cluster_network
 from paceline.simulator.runs.run import perform
+from paceline.topologies.catalogue.charge_rates import host_rates
 from paceline.topologies.catalogue.device_catalogue import Spec
-from paceline.topologies.catalogue.device_names import find
+from paceline.topologies.catalogue.device_names import find, named
 from paceline.topologies.closed_forms import ring_all_reduce_s
 from paceline.validation.machines import Machine, Unread, read
 from paceline.validation.outcome import ALPHA_BETA, LINEAR, LeftOut, Outcome
@@ -47,6 +48,12 @@ LEAST = 0.02
 """of a measured step: the shortest gradient that is taken, if messages alone take longer than the step: INFERENCE"""
 CLOSE = 1e-3
 """relative difference of a simulated given step from the measured one at which the search for its gradient ends"""
+DECODED_PER_CORE_S = 200
+"""pictures that a core decodes and crops per second: MEMORY medium; ignored for nodes where GPUs do it"""
+CORES = ((2020, 128), (2017, 48), (0, 40))
+"""cores of a node with GPUs since that year: MEMORY high for DGX-1 (40) and DGX A100 (128), 2 x 24 MEMORY medium"""
+PICTURE_BYTES = 110_000
+"""of a picture in storage; only pictures per second count here"""
 TENSORFLOW_1 = r"^(?!.*horovod).*\b(tf|tensorflow) ?1\b"
 FLOAT_BYTES = 4
 
@@ -129,12 +136,12 @@ def spec_of(row: Row) -> Spec | None:
 
 def method_of(row: Row) -> str:
     """Returns the product's method that exchanges gradients as the row's framework does."""
-    named, framework = row.words.get("method", "").strip().lower(), row.words.get("framework", "").lower()
+    method, framework = row.words.get("method", "").strip().lower(), row.words.get("framework", "").lower()
     if row.devices == 1:
         return "sequential-sgd"
-    if named in METHODS:
-        return named
-    if re.search(r"parameter[ _-]?server", f"{named} {framework}"):
+    if method in METHODS:
+        return method
+    if re.search(r"parameter[ _-]?server", f"{method} {framework}"):
         return "sync-sgd-ps"
     return "sync-sgd" if re.search(TENSORFLOW_1, framework) else "layerwise-sgd"
 
@@ -158,6 +165,10 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
         ((batch, seconds),) = points
         device |= {"overhead": "0 s", "per_sample": f"{seconds / batch!r} s"}
     cluster = machine.section(device, row.per_node)
+    if method_of(row) == "sync-sgd-ps":  # a framework's own server, joined to its workers by none of the libraries
+        network = {key: value for key, value in cluster["network"].items() if key != "library_version"}
+        cluster["network"] = {**network, "library": "plain"}
+        cluster["charges"] = {**cluster["charges"], "core_bandwidth": f"{_all_cores_bytes_per_s(machine)!r} B/s"}
     if row.devices > 1:
         cluster["step_time"] = {"distribution": "norm", "loc": 1.0, "scale": SPREAD}
     scenario: dict[str, Any] = {
@@ -170,7 +181,35 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
         "stop": {"updates": _steps(row.devices) + 1},
         "records": "summary",
     }  # fmt: skip
-    return _merged(scenario, row.keys)
+    return _merged(_merged(scenario, _data_keys(row, spec)), row.keys)
+
+
+def _all_cores_bytes_per_s(machine: Machine) -> float:
+    """Returns the bytes per second of a host whose cores add together.
+
+    TensorFlow divides an operation among the threads of a pool with one for each core (Eigen's ThreadPoolDevice, the
+    default of intra_op_parallelism_threads): MEMORY certain, taken in with rows in sight.
+    """
+    return host_rates(named(machine.host), 2).total_bytes_per_s
+
+
+def _data_keys(row: Row, spec: Spec | None) -> dict[str, Any]:
+    """Returns the keys of a row that says what its samples are: synthetic ones lie on the devices already.
+
+    Without DALI, which decodes on GPUs, the cores of a node decode real pictures; several devices may wait for them.
+    """
+    words = f"{row.words.get('data', '')} {row.words.get('framework', '')}".lower()
+    if "synthetic" in words:
+        return {"cluster": {"staging": {"batches": "none"}}}
+    if not re.search(r"real|imagenet", words) or "dali" in words or row.devices == 1:
+        return {}
+    cores = next(cores for since, cores in CORES if (spec.year if spec else 2018) >= since)
+    pictures = {
+        "name": "decoded", "latency": "0 s", "bandwidth": f"{cores * DECODED_PER_CORE_S * PICTURE_BYTES:g} B/s",
+        "read_ahead": None,
+    }  # fmt: skip
+    reading = {"buffer": row.batch, "record": f"{PICTURE_BYTES} B"}
+    return {"cluster": {"storage": pictures}, "workload": {"reading": reading}}
 
 
 def _merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

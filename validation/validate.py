@@ -144,7 +144,9 @@ def validate(
     for position, answer in each(_predicted, missing, jobs=jobs, preload=["paceline.validation.steps"]):
         task = missing[position]
         if isinstance(answer, TaskFailure):
-            results[places[position]] = [LeftOut(task.set, str(row.name), answer.message) for row in task.rows]
+            results[places[position]] = [
+                LeftOut(task.set, str(getattr(row, "name", row)), answer.message) for row in task.rows
+            ]
         else:
             results[places[position]] = answer.result
             _store(task, answer.result, folder)

@@ -26,7 +26,16 @@ PART = 150
 """rows that one process predicts together"""
 QUICK, QUICK_DEVICES = 25, 64
 """predicted rows of a set in a quick run, and their most devices"""
-SETS = ("mlperf", "epochs", "noise_scales", "times")
+SETS = (
+    "mlperf",
+    "throughput",
+    "devices",
+    "collectives",
+    "diloco",
+    "epochs",
+    "noise_scales",
+    "times",
+)
 """names in the order of the page; the module of a set has its name and holds `SET`"""
 OWN = "own"
 """the set of users' rows, which has no table of its own"""

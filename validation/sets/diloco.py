@@ -13,13 +13,10 @@ the whole inner step. Up to 80 % this does not matter for DiLoCo.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -36,9 +33,10 @@ from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.catalogue.device import DeviceModel
 from paceline.topologies.cluster import on_a_star
 from paceline.topologies.graphs.links import LINKS, LinkModel
+from paceline.validation.outcome import LeftOut, Outcome
+from paceline.validation.sets import Line, MeasurementSet
 from paceline.workloads.learners.stand_in import TimingOnly
 
-TABLE = Path(__file__).resolve().parents[1] / "data" / "streaming_diloco_utilisation.csv"
 GRID = tuple(float(value) for value in np.logspace(-1, 3, 50))
 """bandwidths in Gbit/s; provenance: INFERENCE, all values of the table are among them"""
 TARGETS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -83,20 +81,16 @@ def position(printed: float) -> int:
     raise ValueError(f"found {printed} Gbit/s, expected a value of the grid of bandwidths")
 
 
-def published() -> list[Row]:
-    """Reads the table."""
-    lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
-    return [
-        Row(
-            row["model"],
-            float(row["model"].removesuffix("B")) * 1e9,
-            int(row["layers"]),
-            float(row["step_s"]),
-            row["method"],
-            tuple(position(float(row[f"u{target * 100:.0f}"])) for target in TARGETS),
-        )
-        for row in csv.DictReader(lines)
-    ]
+def row_of(line: Line) -> Row:
+    """Returns the row of a line."""
+    return Row(
+        line["model"],
+        float(line["model"].removesuffix("B")) * 1e9,
+        int(line["layers"]),
+        float(line["step_s"]),
+        line["method"],
+        tuple(position(float(line[f"u{target * 100:.0f}"])) for target in TARGETS),
+    )
 
 
 # --- simulated runs ---------------------------------------------------------------------------------------------------
@@ -229,37 +223,47 @@ def scale_of(places: Sequence[Place], unscaled: Sequence[float]) -> float:
     return max(middles, key=lambda scale: sum(low < scale <= high for low, high in ranges))
 
 
-def compared(models: Sequence[str], scale: float | None) -> tuple[float, list[dict[str, Any]]]:
-    """Returns the scale, fitted if none is given, and a row for each value of the table.
+def groups_of(lines: Sequence[Line]) -> tuple[list[list[Line]], list[LeftOut]]:
+    """Returns all rows as one group, because one number is fitted to those of all models."""
+    return [list(lines)] if lines else [], []
 
-    `grid_steps` is the distance of our bandwidth from the published one, 0 if the table would show the same value.
-    `utilisation` is ours at the published bandwidth, and `difference` its distance from the published one, which is
-    known to lie between the target and what the next smaller bandwidth would give: 0 if ours is in this range.
+
+def outcomes(lines: Sequence[Line]) -> list[Outcome | LeftOut]:
+    """Predicts the utilisation at the published bandwidth of each cell of the table.
+
+    The published utilisation is known to lie between the target of the column and what the next smaller bandwidth would
+    give, so a prediction in this range has no error.
     """
     places = [
-        (row, target, at)
-        for row in published()
-        if row.model in models
-        for target, at in zip(TARGETS, row.bandwidths, strict=True)
+        (row, target, at) for row in map(row_of, lines) for target, at in zip(TARGETS, row.bandwidths, strict=True)
     ]
-    unscaled = [needed(row, target) for row, target, _ in places]
-    if scale is None:
-        fitted = [n for n, (row, target, _) in enumerate(places) if row.method == FITTED and target < FITTED_BELOW]
-        scale = scale_of([places[n] for n in fitted], [unscaled[n] for n in fitted])
-    answers = []
-    for (row, target, at), bandwidth in zip(places, unscaled, strict=True):
-        ours = bandwidth * scale
+    fitted = [place for place in places if place[0].method == FITTED and place[1] < FITTED_BELOW]
+    scale = scale_of(fitted, [needed(row, target) for row, target, _ in fitted])
+    results: list[Outcome | LeftOut] = []
+    for row, target, at in places:
         here, below = (utilisation(Setting(row, GRID[place], scale)) for place in (at, at - 1))
-        answers.append(
-            {
-                "model": row.model,
-                "method": row.method,
-                "target": target,
-                "published_gbit_per_s": GRID[at],
-                "ours_gbit_per_s": ours,
-                "grid_steps": next((n for n, value in enumerate(GRID) if value >= ours), len(GRID)) - at,
-                "utilisation": here,
-                "difference": here / target - 1 if here < target else max(0.0, below / target - 1),
-            }
+        results.append(
+            Outcome(
+                set="diloco",
+                name=f"{row.model} {row.method}, {target:.0%} at {GRID[at]:.3g} Gbit/s",
+                system=f"{row.model} {row.method}",
+                family=row.method,
+                unit="%",
+                measured=100 * target,
+                predicted=100 * (here if here < target else max(target, below)),
+                assumed=(f"a parameter counts as {16 * scale:.1f} bits, fitted to {FITTED} up to 80 %",),
+                source="arXiv 2501.18512v1, table 4",
+            )
         )
-    return scale, answers
+    return results
+
+
+SET = MeasurementSet(
+    name="diloco",
+    title="Compute utilisation of low-communication methods by bandwidth, in the table of Streaming DiLoCo",
+    file="streaming_diloco_utilisation.csv",
+    columns=frozenset({"model", "layers", "step_s", "method", "u50", "u99"}),
+    groups=groups_of,
+    predict=outcomes,
+    quick=lambda groups: [[line for line in group if line["model"] == group[0]["model"]] for group in groups],
+)
