@@ -641,3 +641,41 @@ def test_mistakes_are_told_with_the_scenarios_others(scenario: Callable[[str], P
     lines = str(caught.value).splitlines()
     assert len(lines) == 2
     assert re.match(r"classes.yaml: workload.model: '.*wrong.py:frozen' cannot be trained: its parameter 0", lines[0])
+
+
+ATTENTION = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, tied):
+        super().__init__()
+        self.embedding = nn.Embedding(50, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.head = nn.Linear(16, 50, bias=False)
+        if tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.head(self.layer(self.embedding(x)))
+
+
+def separate():
+    return Net(False), torch.empty(8, dtype=torch.int64)
+
+
+def tied():
+    return Net(True), torch.randint(0, 50, (8,))
+"""
+
+
+def test_a_traced_model_has_all_parameters_of_its_module_once(tmp_path: Path) -> None:
+    path = tmp_path / "attention.py"
+    path.write_text(ATTENTION)
+    layer = 4 * 16 * 17 + 2 * 32 + 2 * 16 * 32 + 32 + 16  # attention, two normalisations, two linear layers
+    assert find_model(f"{path}:separate").parameters == layer + 2 * 800
+    shared = find_model(f"{path}:tied")
+    assert shared.parameters == layer + 800
+    assert [each.name for each in shared.layers][:2] == ["embedding", "layer.self_attn"]
+    assert "head" not in [each.name for each in shared.layers]

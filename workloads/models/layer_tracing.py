@@ -15,7 +15,7 @@ import argparse
 import math
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,6 +101,8 @@ def product(few: Shape, many: Shape, growth: int) -> Product | None:
 
 FREE = {"detach", "_unsafe_view", "_reshape_alias", "empty", "empty_like", "empty_strided", "new_empty"}
 """operators without a kernel, besides the views"""
+WHOLE = "model"
+"""the row of the module itself"""
 SMALL, LARGE = 2, 4
 """the traced batch sizes; normalisation needs two samples"""
 
@@ -190,8 +192,11 @@ def _hooked(model: nn.Module, recorder: OperatorRecorder) -> Iterator[None]:
     def entering(name: str) -> Callable[..., None]:
         return lambda *_: recorder.enter(name)
 
-    leaves = [(name, part) for name, part in model.named_modules() if not list(part.children()) and name]
-    hooks = [part.register_forward_pre_hook(entering(name)) for name, part in leaves or [("model", model)]]
+    hooks = [
+        part.register_forward_pre_hook(entering(name or WHOLE))
+        for name, part in model.named_modules()
+        if not list(part.children()) or list(part.parameters(recurse=False))
+    ]
     try:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             yield
@@ -218,21 +223,38 @@ def trace(model: nn.Module, sample: Tensor) -> tuple[LayerWork, ...]:
         model: the model on any device; a copy of its structure is traced on the meta device.
         sample: one input, without the batch dimension; only shape and type are used.
     """
+    shared = list(model.named_parameters())  # on the meta device, every parameter is one of its own
     model = model.to("meta").train()
     model.requires_grad_(True)
     with torch.device("meta"):  # also for tensors that the model makes without naming a device
         small, large = (_run(model, sample.to("meta"), batch) for batch in (SMALL, LARGE))
-    own = dict(model.named_modules())
+    sizes = _sizes(shared, list(small))
     rows = []
     for name, few in small.items():
-        many, module = large[name], own.get(name, model)
-        parameters = sum(tensor.numel() for tensor in module.parameters(recurse=len(own) == 1))
+        many = large[name]
         saved = (many.saved_bytes - few.saved_bytes) // (LARGE - SMALL)
         forward, backward = _pass(few.forward, many.forward), _pass(few.backward, many.backward)
         pairs = zip(few.shapes, many.shapes, strict=False)
         products = [work for pair in pairs if (work := product(*pair, LARGE - SMALL))]
-        rows.append(LayerWork(name, parameters, saved, forward, backward, tuple(products)))
+        rows.append(LayerWork(name, sizes.get(name, 0), saved, forward, backward, tuple(products)))
     return tuple(rows)
+
+
+def _sizes(parameters: Iterable[tuple[str, Tensor]], rows: Sequence[str]) -> dict[str, int]:
+    """Returns the parameters of each row.
+
+    Those of a module that is never called itself, such as the output projection of `nn.MultiheadAttention`, belong to
+    the nearest module around it with a row, or to the last row.
+    """
+    sizes: dict[str, int] = {}
+    for name, tensor in parameters:
+        row = name.rpartition(".")[0]
+        while row and row not in rows:
+            row = row.rpartition(".")[0]
+        if not row:
+            row = WHOLE if WHOLE in rows else rows[-1]
+        sizes[row] = sizes.get(row, 0) + tensor.numel()
+    return sizes
 
 
 def _pass(few: Tally, many: Tally) -> Pass:
