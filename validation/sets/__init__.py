@@ -28,6 +28,7 @@ QUICK, QUICK_DEVICES = 25, 64
 """predicted rows of a set in a quick run, and their most devices"""
 SETS = (
     "mlperf",
+    "gavel",
     "throughput",
     "devices",
     "collectives",
