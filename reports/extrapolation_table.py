@@ -20,6 +20,8 @@ from paceline.reports.words import listed
 
 PENALTY, TO_TARGET = "statistical_penalty", ("samples_to_target", "time_to_target_s")
 KEYS = (PENALTY, *TO_TARGET, "samples_per_s")
+NAMED = ("label", "method", "reference", "single_run", "relation_errors")
+"""what is equal for all seeds; the last two are missing in runs of earlier versions"""
 NOT_REACHED = "not reached"
 
 
@@ -38,9 +40,9 @@ def _line(name: str, blocks: Sequence[Extrapolated]) -> dict[str, Any]:
     first = blocks[0]
     figures = {path: figure([block[path] for block in blocks]) for path in KEYS}  # type: ignore[literal-required]
     assumptions = list(dict.fromkeys(sentence for block in blocks for sentence in block["assumptions"]))
-    named = {"label": first["label"], "method": first["method"], "reference": first["reference"]}
+    every: dict[str, Any] = dict(first)
+    named = {key: every[key] for key in NAMED if key in every}
     evidence = {key: _together([block["evidence"][key] for block in blocks]) for key in first["evidence"]}
-    named |= {key: first[key] for key in ("single_run", "relation_errors") if key in first}  # type: ignore[literal-required]
     return {"algorithm": name, **named, **figures, "evidence": evidence, "assumptions": assumptions}
 
 

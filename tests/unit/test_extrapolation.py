@@ -285,7 +285,7 @@ def test_a_time_has_the_interval_of_a_single_run(by_relation: list[Run]) -> None
 
 
 def test_a_run_of_an_earlier_version_has_neither(by_relation: list[Run]) -> None:
-    block = {key: value for key, value in extrapolated(by_relation[0]).items() if key not in STATED}
+    block: Any = {key: value for key, value in extrapolated(by_relation[0]).items() if key not in STATED}
     run = dataclasses.replace(by_relation[0], summary={**by_relation[0].summary, "extrapolated": block})
     (line,) = lines_of([run])
     assert "single_run" not in line and "–" not in extrapolation_table([line]).text(0, 4)

@@ -91,9 +91,9 @@ def measured_noise_scale(rows: Sequence[Evaluated]) -> float:
     """Returns the noise scale of a training: the median over its evaluations.
 
     AdaptDL estimates squared norm and variance at the initial batch B, so Bn = B × variance / norm; a test compares the
-    gains that the runs had at larger batches. The noise scale grows a hundredfold in training. With samples that
-    all cost the same penalty, the mean of 1 / Bn would count, which is that of the first epochs alone. The median was
-    chosen among mean, harmonic mean and median with all rows in sight.
+    gains that the runs had at larger batches. The noise scale grows ten- to a thousandfold in training. If all samples
+    cost their penalty, the mean of 1 / Bn would count, which is that of the first epochs alone. The median was chosen
+    among mean, harmonic mean and median with all rows in sight.
 
     Args:
         rows: The evaluations at the smallest batch.
