@@ -9,6 +9,7 @@ from typing import Any
 from paceline.records.figures import COUNT, PERCENT, PLAIN
 from paceline.reports.blocks import Answer, Axis, Block, Chart, Claim, Column, Plot, ReportSection, Series, Table
 from paceline.reports.text import markdown_of
+from paceline.reports.words import listed
 from paceline.validation.outcome import SIMPLER, Errors, Outcome, groups_of
 from paceline.validation.sets import OWN, MeasurementSet, set_named
 from paceline.validation.validate import Validation
@@ -29,7 +30,9 @@ def answer_of(validation: Validation) -> Answer:
     sets = {name: [each for each in validation.outcomes if each.set == name] for name in validation.sets}
     names = _simpler(validation.outcomes)
     rows = [(name, *_cells(outcomes, names)) for name, outcomes in sets.items() if outcomes]
-    words = " ".join([WORDS, *(SIMPLER[name][1] for name in names)])
+    in_sight = [name for name, outcomes in sets.items() if outcomes and set_named(name).in_sight]
+    seen = [f"Of {listed(in_sight)}, rows of both halves were in sight."] if in_sight else []
+    words = " ".join([WORDS, *seen, *(SIMPLER[name][1] for name in names)])
     blocks: list[Block] = [
         Table("Errors by set", [Column("set"), *_columns(names)], rows, words=words),
         *(Claim(_verdict(set_named(name), outcomes)) for name, outcomes in sets.items() if outcomes and name != OWN),

@@ -58,6 +58,7 @@ class MeasurementSet:
         groups: Divides the lines of a table into groups that are predicted together, and those that are left out.
         predict: Predicts a group.
         quick: Chooses the groups of a quick run.
+        in_sight: Whether rows of both halves were looked at while the prediction was made.
     """
 
     name: str
@@ -69,6 +70,7 @@ class MeasurementSet:
     predict: Callable[[Sequence[Any]], list[Outcome | LeftOut]]
     quick: Callable[[Sequence[Sequence[Any]]], Sequence[Sequence[Any]]] = tuple
     """returns the groups of a quick run, of all groups"""
+    in_sight: bool = False
 
     def lines(self, path: Path | None = None) -> list[Line]:
         """Reads its table, or another file with the same columns."""

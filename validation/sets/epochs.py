@@ -269,4 +269,5 @@ SET = MeasurementSet(
     aim=(0.10, None),
     groups=groups,
     predict=predict,
+    in_sight=True,
 )

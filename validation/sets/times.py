@@ -101,4 +101,5 @@ SET = MeasurementSet(
     aim=(0.15, None),
     groups=groups,
     predict=predict,
+    in_sight=True,
 )
