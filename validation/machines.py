@@ -35,19 +35,23 @@ class Chip:
     """The properties of a chip that follow from its name."""
 
     generation: Literal[
-        "kepler", "maxwell", "pascal", "volta", "ampere", "hopper", "blackwell", "cdna", "cpu", "manycore"
-    ]
+        "kepler", "maxwell", "pascal", "volta", "ampere", "hopper", "blackwell", "cdna", "tpu", "gaudi", "ascend",
+        "cpu", "manycore",
+    ]  # fmt: skip
     year: int
     pcie: int = 3
     nvlink: str = ""
     links: int = 0
     bridged: int = 0
     """NVLinks of the bridge that the card can carry"""
+    ports: int = 0
+    """ports of 100 Gbit/s of its own, by which it is joined to other nodes"""
 
     @property
     def architecture(self) -> str:
         """The chip's architecture by the catalogue's name; "" for CPUs and AMD's GPUs."""
-        return {"cdna": "", "cpu": "", "manycore": "knights-landing"}.get(self.generation, self.generation)
+        others = dict.fromkeys(("cdna", "tpu", "gaudi", "ascend", "cpu"), "")
+        return {**others, "manycore": "knights-landing"}.get(self.generation, self.generation)
 
     @property
     def is_host(self) -> bool:
@@ -70,6 +74,9 @@ CHIPS: tuple[tuple[str, Chip], ...] = (
     (r"\bmi ?3[0-9]{2}", Chip("cdna", 2023, 5, "infinity-fabric", 7)),
     (r"\bmi ?2[0-9]{2}|frontier|\blumi\b", Chip("cdna", 2021, 4, "infinity-fabric", 3)),
     (r"\bmi ?(50|60|100)\b|\bradeon|\bvega\b", Chip("cdna", 2019, 4)),
+    (r"\btpu", Chip("tpu", 2018, 3, "tpu-ici", 4)),
+    (r"\bgaudi|\bhls-?1", Chip("gaudi", 2019, 4, "gaudi-port", 7, ports=3)),
+    (r"\bascend", Chip("ascend", 2019, 4, "hccs", 3, ports=1)),
     (r"\bknl\b|knights|xeon ?phi|\b72[1359]0f?\b", Chip("manycore", 2016)),
     (r"\bcpus?\b|xeon|epyc|\be5-|power[89]|skylake|milan|genoa|haswell|broadwell", Chip("cpu", 2018)),
 )
@@ -150,6 +157,8 @@ NETWORK_WORDS = ("topology", "interconnect", "system", "library", "notes", "devi
 
 def between(chip: Chip, row: Row, switched: bool, ranks: int, assumed: list[str]) -> tuple[LinkModel, int]:
     """Returns the network between nodes: a cable and the number of cards, from the words of the columns in order."""
+    if chip.ports:
+        return link_named("eth-100g-roce"), chip.ports * ranks
     words = text_of(row, *NETWORK_WORDS)
     cards, rate = _rate(" ; ".join(str(row.get(column) or "") for column in NETWORK_WORDS))
     if cards is None:
@@ -234,7 +243,7 @@ def _ethernet(words: str, rate: float | None, chip: Chip, assumed: list[str]) ->
 
 # --- machines ---------------------------------------------------------------------------------------------------------
 
-NO_MODEL = r"\btpus?\b|trainium|inferentia|gaudi|\bipu\b|cerebras"
+NO_MODEL = r"trainium|inferentia|\bipu|cerebras"
 """accelerators whose networks and libraries are not in the catalogue"""
 DOMAIN = r"\bnvl ?(\d{2,})\b"
 """racks whose NVLinks join this many GPUs of several nodes"""
@@ -252,9 +261,11 @@ HOSTS = ((2020, "epyc-7742"), (2017, "xeon-8180"), (0, "xeon-e5-2680v4"))
 """the processors of the two sockets of a node since that year: INFERENCE"""
 LIKE = {
     "kepler": "k80", "maxwell": "m40", "pascal": "p100-sxm2", "volta": "v100-sxm2", "ampere": "a100-sxm4-40",
-    "hopper": "h100-sxm5", "blackwell": "b200", "cdna": "mi250x", "manycore": "knl-7250",
+    "hopper": "h100-sxm5", "blackwell": "b200", "cdna": "mi250x", "manycore": "knl-7250", "tpu": "tpu-v4",
+    "gaudi": "a100-sxm4-40", "ascend": "a100-sxm4-40",
 }  # fmt: skip
-"""a device of each generation, whose architecture decides about protocols"""
+"""a device of each generation, whose architecture decides about protocols, and whose memory about updates; where the
+catalogue has none, one of its time: INFERENCE"""
 COPIES_SINCE = 2017
 """programs of MPI copied the data of GPUs before this year to the host: INFERENCE"""
 LARGEST_SWITCHED, MOST_CARDS, MOST_SWITCHES = 16, 16, 8
@@ -405,6 +416,8 @@ def _read(cells: tuple[tuple[str, str], ...]) -> Machine:
         nodes = 1
     library = text_of(row, "library")
     chip = _chip(row, library, ranks // nodes, assumed)
+    if chip.generation == "tpu":
+        nodes = 1  # the links of the chips join all hosts of a slice
     switched = (
         bool(re.search(SWITCHED, words))
         or bool(domain)
@@ -442,6 +455,8 @@ def _chip(row: Row, library: str, workers_per_node: int, assumed: list[str]) -> 
 
 
 def _library(text: str, chip: Chip, assumed: list[str]) -> str:
+    if chip.generation in ("tpu", "gaudi", "ascend"):
+        return "plain"
     for name, words in (("nccl", "nccl|rccl"), ("gloo", "gloo"), ("mpi", "mpi|mpich|osu|mlsl|baidu|ucx|oneccl")):
         if re.search(words, text):
             return name
@@ -483,7 +498,14 @@ def _inside(chip: Chip, words: str, ranks: int, switched: bool, cards: int, assu
     pcie = re.search(r"pcie|\bnvl\b|bridge", words) and not re.search(
         r"sxm|hybrid cube|\bdgx|nvlink ?\d?-? ?mesh", words
     )
-    if chip.nvlink and (switched or (not pcie and not bridged and (re.search(NODE_LINKS, words) or chip.year >= 2020))):
+    if chip.nvlink and (
+        switched
+        or (
+            not pcie
+            and not bridged
+            and (re.search(NODE_LINKS, words) or chip.year >= 2020 or chip.ports or chip.generation == "tpu")
+        )
+    ):
         if switched and ranks <= LARGEST_SWITCHED:
             settings = {"gpus": ranks + ranks % 2, "links_per_gpu": chip.links, "switches": min(6, chip.links)}
             return Inside("nvswitch-node", settings | {"link": chip.nvlink, "generation": generation})

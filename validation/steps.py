@@ -28,7 +28,6 @@ from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.sections.devices import of_catalogue
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.cost_model import cluster_network
 from paceline.simulator.runs.run import perform
@@ -36,6 +35,8 @@ from paceline.topologies.catalogue.charge_rates import host_rates
 from paceline.topologies.catalogue.device_catalogue import Spec
 from paceline.topologies.catalogue.device_names import find, named
 from paceline.topologies.closed_forms import ring_all_reduce_s
+from paceline.topologies.compute import device_model
+from paceline.topologies.compute.device_parameters import read_software
 from paceline.validation.machines import Machine, Unread, read
 from paceline.validation.outcome import ALPHA_BETA, LINEAR, LeftOut, Outcome
 from paceline.workloads.models.layer_tables import find_model
@@ -157,7 +158,8 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
         Unread: The words of the row name no machine that can be simulated.
     """
     machine, spec = machine_of(row), spec_of(row)
-    device: dict[str, Any] = {"name": (spec.name if spec else row.words.get("device", "")) or "device"}
+    named_so = re.sub(r"[^A-Za-z0-9._-]+", "-", row.words.get("device", "")).strip("-.")[:60]
+    device: dict[str, Any] = {"name": spec.name if spec else named_so or "device"}
     device["like"] = spec.name if spec else machine.device
     if len(points) > 1:
         device["profile"] = [{"batch": batch, "time": f"{seconds!r} s"} for batch, seconds in points]
@@ -177,11 +179,23 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
         "workload": {
             "model": row.model, "learning": "none", "batch_per_worker": row.batch, "compute_dtype": row.precision,
         },
-        "algorithms": [method_of(row)],
+        "algorithms": [_exchanging(row)],
         "stop": {"updates": _steps(row.devices) + 1},
         "records": "summary",
     }  # fmt: skip
     return _merged(_merged(scenario, _data_keys(row, spec)), row.keys)
+
+
+def _exchanging(row: Row) -> str | dict[str, Any]:
+    """Returns the method with what a framework sends; MXNet's gradients in mixed precision are float16.
+
+    MEMORY high: its optimizers keep float32 copies of float16 weights (multi_precision), whose gradients it exchanges.
+    """
+    method = method_of(row)
+    mxnet = "mxnet" in row.words.get("framework", "").lower()
+    if mxnet and row.precision == "amp" and method in ("layerwise-sgd", "sync-sgd"):
+        return {"name": method, "compression": {"kind": "cast", "dtype": "fp16"}}
+    return method
 
 
 def _all_cores_bytes_per_s(machine: Machine) -> float:
@@ -328,7 +342,10 @@ def with_batch(points: Points, row: Row) -> tuple[Points, str]:
 
 
 def _modelled_s(device: str, row: Row, batch: int) -> float:
-    return of_catalogue(device, row.model, row.precision, 1).compute_s(batch)
+    spec = named(device)
+    software = read_software(row.words.get("framework", ""), spec.kind)
+    made = device_model.device(spec, find_model(row.model), row.precision, samples=1, software=software)
+    return made.compute_s(batch)
 
 
 def outcomes(name: str, rows: Sequence[Row], least: int = 1) -> list[Outcome | LeftOut]:

@@ -139,8 +139,8 @@ def test_other_systems_are_plausible(row: dict[str, str], busbw: float | None, w
 
 
 def test_what_has_no_model_is_not_predicted() -> None:
-    with pytest.raises(PacelineError, match="tpu"):
-        read(COLLECTIVE | {"device": "TPU v3"})
+    with pytest.raises(PacelineError, match="trainium"):
+        read(COLLECTIVE | {"device": "Trainium"})
 
 
 def test_open_mpi_5_goes_by_levels_of_segments() -> None:

@@ -44,6 +44,9 @@ CHANNELS_LAST = r"channels.last|\bnhwc\b"
 """PyTorch has planes where nothing is said; NVIDIA's recipes with DALI have channels last: FOUND (configs.yml)"""
 COMPILED = r"\bxla\b|\bjax\b|torch\.compile|compiled"
 FUSED = r"fused norm"
+CAPTURED = r"cuda ?graphs?\b|mxnet (nvidia release )?2\d\.\d\d|mxnet 20\d{6}|mxnet 1\.[89]"
+"""FOUND: graphs of CUDA are an option of MXNet 1.8, "for cluster-scale training jobs" (events@mxnet.apache.org); that
+NVIDIA's releases since 2020 use them: INFERENCE"""
 SINCE: tuple[tuple[int, Library], ...] = ((2020, "eight"), (2018, "seven"), (2017, "six"), (2015, "r4"), (0, "early"))
 """the generation in common use since a year: INFERENCE from the releases of cuDNN"""
 VERSIONS: tuple[tuple[float, Library], ...] = (
@@ -63,6 +66,7 @@ class Software:
         planes: whether pictures lie plane by plane (NCHW), although products in half precision need channels last.
         compiled: whether a compiler joins small kernels.
         fused: whether normalisations and activations are joined with convolutions by hand.
+        captured: whether the kernels of a step are launched as a captured graph, without the framework's own work.
     """
 
     library: Library
@@ -70,6 +74,7 @@ class Software:
     planes: bool = False
     compiled: bool = False
     fused: bool = False
+    captured: bool = False
 
 
 MIDDLE = 3
@@ -96,6 +101,7 @@ def read_software(words: str, kind: Kind, year: int | None = None) -> Software:
         planes=bool(re.search(PLANES, text) or (framework == "torch" and not re.search(CHANNELS_LAST, text))),
         compiled=bool(re.search(COMPILED, text)),
         fused=bool(re.search(FUSED, text)),
+        captured=bool(re.search(CAPTURED, text)),
     )
 
 
@@ -323,11 +329,12 @@ class Parameters:
         """
         precision = precision_named(precision)
         peak = reachable_flops_per_s(spec, precision)
+        framework = 0.0 if software.captured else sum(self[name] for name in launch_terms(spec, software))
         return Rates(
             flops_per_s=tuple(peak * self.efficiency(kind, spec, precision, software) for kind in KINDS),
             bytes_per_s=sustained_bytes_per_s(spec, needed_bytes)
             * math.exp(sum(self[name] for name in memory_terms(spec, software))),
-            launch_s=spec.launch_s * math.exp(sum(self[name] for name in launch_terms(spec, software))),
+            launch_s=spec.launch_s * math.exp(framework),
             filling=filling_of(spec, software),
             scale=ITEM_BYTES[precision] / 4,
             ahead=launches_ahead(spec),

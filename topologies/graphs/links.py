@@ -344,6 +344,11 @@ LINKS: dict[str, LinkModel] = {
         _link("nvlink3", 2.0, 20.0, f"12 an A100; {ONE_NVLINK}", "nvlink"),
         _link("nvlink4", 2.0, 20.6, f"18 an H100; {ONE_NVLINK}", "nvlink"),
         _link("nvlink5", 2.0, 40.1, f"18 a B200; {ONE_NVLINK}", "nvlink"),
+        _link("tpu-ici", 1.0, 70.0, "4 a TPU v3 (of 50 GB/s 6 a TPU v4); one link of a torus; both MEMORY high",
+              "nvlink"),
+        _link("gaudi-port", 2.0, 12.25, "10 a Gaudi; RoCE of 100 Gbit/s; bandwidth as eth-100g-roce; latency INFERENCE",
+              "nvlink"),
+        _link("hccs", 2.0, 30.0, "3 an Ascend 910; both MEMORY medium", "nvlink"),
         _link("shared-memory", 0.4, 5.0, "Open MPI vader; latency FOUND 0.3 to 0.46 us; bandwidth INFERENCE", "memory"),
         dataclasses.replace(
             _link("gke-tcp", 87.0, 6.47, "Open MPI over gVNIC; pieces DERIVED from FOUND osu_latency (1.5 % off)"),

@@ -7,6 +7,8 @@ and read pictures with enough processors: INFERENCE.
 
 from __future__ import annotations
 
+import re
+
 from paceline.validation.machines import Unread
 from paceline.validation.sets import Line, of_steps
 from paceline.validation.steps import Row
@@ -14,21 +16,28 @@ from paceline.validation.steps import Row
 RATE = "images_per_s_in_blocks_incl_eval"
 
 
+def _devices(line: Line) -> int:
+    """Returns the accelerators; without any, the sockets that the name of the system has (2-nodes-16s), or the nodes."""
+    sockets = re.search(r"\b(\d+)s\b", line["system"])
+    return int(line["accelerators"] or 0) or (int(sockets[1]) if sockets else int(line["nodes"]))
+
+
 def row_of(line: Line) -> Row | None:
-    """Returns the row of a line; None without accelerators or without images per second."""
-    if not line[RATE] or not int(line["accelerators"] or 0):
+    """Returns the row of a line; None without images per second."""
+    if not line[RATE]:
         return None
-    devices, samples = int(line["accelerators"]), int(float(line["global_batch_size_samples"]))
+    devices, samples = _devices(line), int(float(line["global_batch_size_samples"]))
     batch = round(samples / devices)
     if batch < 1:
         raise Unread(f"global_batch_size_samples: found {samples} for {devices} accelerators")
-    chip, framework = line["accelerator"], line["framework"]
+    chip = line["accelerator"] if int(line["accelerators"] or 0) else "Xeon"
+    framework = line["framework"]
     return Row(
         group=" ".join((line["round"], line["submitter"], chip, framework)).strip(),
         name=f"{line['round']} {line['system']}",
         family=chip,
         words={
-            "device": chip, "system": line["system"], "interconnect": line["network"], "library": "nccl",
+            "device": chip, "system": line["system"], "interconnect": line["network"], "library": "",
             "framework": framework,
         },
         devices=devices,
