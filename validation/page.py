@@ -37,6 +37,7 @@ def answer_of(validation: Validation) -> Answer:
         Table("Errors by set", [Column("set"), *_columns(names)], rows, words=words),
         *(Claim(_verdict(set_named(name), outcomes)) for name, outcomes in sets.items() if outcomes and name != OWN),
     ]
+    blocks += [Claim(f"{name}: {words}") for name in sets if (words := _remark(name, validation.outcomes))]
     if validation.left_out:
         blocks.append(Claim(_left_out_words(validation)))
     if validation.quick:
@@ -54,6 +55,11 @@ WORDS = (
     "Errors are |predicted − measured| / measured. Nobody looked at rows that are held back, a half by a hash of their "
     "names, while the model was changed. Errors of simpler predictions are medians over all rows."
 )
+
+
+def _remark(name: str, outcomes: Sequence[Outcome]) -> str:
+    remark = set_named(name).remark
+    return "" if remark is None else remark(outcomes)
 
 
 def _simpler(outcomes: Sequence[Outcome]) -> list[str]:
@@ -83,7 +89,8 @@ def _verdict(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
         each.error for each in outcomes
     )
     assert held is not None
-    parts = [f"{known.name}: median {held.median:.1%}, p90 {held.p90:.1%} on {held.rows} rows held back"]
+    half = "of the half that other sets hold back" if known.in_sight else "held back"
+    parts = [f"{known.name}: median {held.median:.1%}, p90 {held.p90:.1%} on {held.rows} rows {half}"]
     aims = [
         f"{figure:.1%} is {'within' if figure <= aim else 'above'} the aim of {aim:.0%}"
         for figure, aim in zip((held.median, held.p90), known.aim, strict=True)
@@ -200,6 +207,7 @@ def document_of(validation: Validation) -> dict[str, Any]:
                 "set": name,
                 "title": known.title,
                 "errors": _errors(outcomes),
+                "remark": _remark(name, validation.outcomes),
                 "families": [
                     {"family": family, **_errors(own), "verdict": verdict_of(known, own)}
                     for family, own in groups_of(outcomes, "family").items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -160,8 +161,23 @@ def test_a_time_is_that_of_the_epochs_of_its_batch() -> None:
     relation = epochs.published_relations(epochs.LATER)[64800]
     (line,) = [line for line in times.SET.lines() if line["system"] == "dgxa100_n540_ngc21.09_mxnet"]
     expected = relation.needed(64800) * 1_281_167 / float(line[times.RATE])
-    assert outcomes["1.1 NVIDIA dgxa100_n540_ngc21.09_mxnet"].predicted == pytest.approx(expected)
+    assert outcomes["1.1 dgxa100_n540_ngc21.09_mxnet"].predicted == pytest.approx(expected)
     assert not any("_open" in name or name.startswith("0.5") for name in outcomes)
+
+
+def test_predicted_epochs_and_images_per_second_make_a_time() -> None:
+    """A rate that is predicted a quarter too low makes the time a third longer; rows without a rate have no time."""
+    outcomes = stated.outcomes_of(times.SET)
+    rates = [
+        replace(row, set="mlperf", unit="samples/s", measured=4.0, predicted=3.0, assumed=("a cable",))
+        for row in outcomes[::2]
+    ]
+    scaled = times.with_scale_out([*outcomes, *rates])
+    assert [row.name for row in scaled] == [row.name for row in outcomes[::2]]
+    for before, after in zip(outcomes[::2], scaled, strict=True):
+        assert after.predicted == pytest.approx(4 / 3 * before.predicted) and after.measured == before.measured
+        assert after.assumed[-1] == "a cable"
+    assert f"of {len(scaled)} systems" in times.remark([*outcomes, *rates]) and times.remark(outcomes) == ""
 
 
 def test_the_stated_figures_are_those_of_the_published_tables() -> None:

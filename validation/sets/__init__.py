@@ -59,6 +59,7 @@ class MeasurementSet:
         predict: Predicts a group.
         quick: Chooses the groups of a quick run.
         in_sight: Whether rows of both halves were looked at while the prediction was made.
+        remark: Returns a sentence about the outcomes of all sets, or "".
     """
 
     name: str
@@ -71,6 +72,7 @@ class MeasurementSet:
     quick: Callable[[Sequence[Sequence[Any]]], Sequence[Sequence[Any]]] = tuple
     """returns the groups of a quick run, of all groups"""
     in_sight: bool = False
+    remark: Callable[[Sequence[Outcome]], str] | None = None
 
     def lines(self, path: Path | None = None) -> list[Line]:
         """Reads its table, or another file with the same columns."""

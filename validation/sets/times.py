@@ -7,10 +7,10 @@ evaluations between blocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from paceline.validation.outcome import CONSTANT, LeftOut, Outcome
+from paceline.validation.outcome import CONSTANT, Errors, LeftOut, Outcome
 from paceline.validation.sets import Line, MeasurementSet
 from paceline.validation.sets.epochs import BENCHMARKS, OPEN, is_open, published_relations
 
@@ -46,7 +46,7 @@ def groups(lines: Sequence[Line]) -> tuple[list[list[System]], list[LeftOut]]:
     by_rounds: dict[tuple[str, ...], list[System]] = {}
     left_out, known = [], set()
     for line in lines:
-        name = f"{line['round']} {line['submitter']} {line['system']}"
+        name = f"{line['round']} {line['system']}"
         once = (line[TIME], line["global_batch_size_samples"], line["accelerators"])
         if (rounds := ROUNDS.get(line["round"])) is None:
             left_out.append(LeftOut(NAME, name, f"found round {line['round']}; expected {', '.join(ROUNDS)}"))
@@ -91,6 +91,39 @@ def predict(systems: Sequence[System]) -> list[Outcome | LeftOut]:
     return outcomes
 
 
+def with_scale_out(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Returns the times to accuracy of epochs and images per second that are both predicted.
+
+    Args:
+        outcomes: Those of this set and of `mlperf`, whose rows have the same names.
+    """
+    outcomes = list(outcomes)
+    rates = {each.name: each for each in outcomes if each.set == "mlperf" and each.unit == "samples/s"}
+    return [
+        replace(
+            each,
+            predicted=each.predicted * rate.measured / rate.predicted,
+            simpler={},
+            assumed=(*each.assumed, *rate.assumed),
+        )
+        for each in outcomes
+        if each.set == NAME and (rate := rates.get(each.name)) is not None
+    ]
+
+
+def remark(outcomes: Sequence[Outcome]) -> str:
+    """Returns the errors of times whose images per second are predicted, too; "" without rows of `mlperf`."""
+    scaled = with_scale_out(outcomes)
+    every, held = (Errors.of(each.error for each in scaled if half in ("", each.half)) for half in ("", "held back"))
+    if every is None or held is None:
+        return ""
+    return (
+        f"With images per second as mlperf predicts them from the smallest system, times are off by {every.median:.1%} "
+        f"in the median and {every.p90:.1%} at the 90th percentile of {every.rows} systems; in the half that other "
+        f"sets hold back, by {held.median:.1%} and {held.p90:.1%} of {held.rows}."
+    )
+
+
 SET = MeasurementSet(
     name=NAME,
     title="MLPerf Training, ResNet-50: time to 75.9 %, with measured images per second",
@@ -102,4 +135,5 @@ SET = MeasurementSet(
     groups=groups,
     predict=predict,
     in_sight=True,
+    remark=remark,
 )
