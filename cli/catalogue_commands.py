@@ -12,7 +12,9 @@ from paceline.algorithms.core.errors import InputError
 from paceline.cli.options import RUNS, Only, complete_topologies
 from paceline.cli.output import Output
 
-Listing = Literal["algorithms", "devices", "links", "topologies", "models", "datasets", "scenarios", "storage"]
+Listing = Literal[
+    "algorithms", "devices", "links", "topologies", "models", "datasets", "scenarios", "storage", "systems"
+]
 
 
 def list_(
@@ -24,8 +26,10 @@ def list_(
     ] = None,
     output: Annotated[Output, Only("as_json", "as_csv")],
 ) -> None:
-    """List algorithms, devices, links, topologies, models, data sets, scenarios or storage.
+    """List algorithms, devices, links, topologies, models, data sets, scenarios, storage or systems.
 
+    Systems are chips and networks on which published steps test predictions, with
+    their number and errors.
     With names of algorithms, their hyper-parameters, defaults and guarantees are shown.
 
     \b

@@ -87,7 +87,7 @@ def validate(
     from paceline.records.document import to_json
     from paceline.reports.html.document import write_report
     from paceline.reports.sweeps.parallel_tasks import cores
-    from paceline.validation import page
+    from paceline.validation import page, support
     from paceline.validation import validate as running
 
     sets = running.tables(names or [], rows or [])
@@ -107,4 +107,5 @@ def validate(
     output.give(page.answer_of(validation))
     write_whole(out / "validation.md", page.page_of(validation))
     write_whole(out / "validation.json", to_json(page.document_of(validation)) + "\n")
+    write_whole(out / "step_errors.csv", support.written(support.step_errors(validation.outcomes)))
     output.note(f"page: {out / 'validation.md'}\nreport: {write_report(answer, out / 'validation.html')}")

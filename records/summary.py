@@ -29,6 +29,7 @@ from paceline.records.metrics import finite
 from paceline.records.pace import PaceFigures
 from paceline.records.prediction_interval import PredictionInterval
 from paceline.records.staleness import Staleness, notions_of_tables, records_of, staleness_of, workers_of
+from paceline.records.step_errors import StepErrors
 from paceline.records.tables import Tables
 from paceline.records.targets import NO_TARGETS, Axes, Crossing, Targets, axes_of, has_diverged, reading
 from paceline.records.trace import LostRank, LostUpdates, Reads, Trace
@@ -136,6 +137,8 @@ class Summary(TypedDict):
     """only if steps were paced to device times"""
     prediction_interval: NotRequired[PredictionInterval]
     """only of simulated runs with devices of the catalogue"""
+    published_errors: NotRequired[list[StepErrors]]
+    """only of simulated runs with devices of the catalogue: of the most similar published steps, for each chip"""
     records: NotRequired[RecordFigures]
     """only if spans and updates were not all kept: what was, and the errors of the figures estimated from it"""
     extrapolated: NotRequired[Extrapolated]

@@ -263,6 +263,15 @@ def _storage_line(storage: StorageModel) -> str:
     return ", ".join(parts)
 
 
+def systems() -> Iterable[Item]:
+    """Yields chips and networks with the number of published step times that test predictions on them, most first."""
+    from paceline.records.step_errors import sentence, table
+
+    for errors in sorted(table().values(), key=lambda errors: -errors["rows"]):
+        name = f"{errors['chip']}, {errors['network']}"
+        yield {"name": name, **errors, "description": f"{errors['rows']} rows. {sentence(errors)}"}
+
+
 LISTINGS: dict[str, Callable[[], Iterable[Item]]] = {
     "algorithms": _algorithms,
     "devices": devices,
@@ -272,6 +281,7 @@ LISTINGS: dict[str, Callable[[], Iterable[Item]]] = {
     "datasets": datasets,
     "scenarios": scenarios,
     "storage": storage,
+    "systems": systems,
 }
 
 

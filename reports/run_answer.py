@@ -11,6 +11,7 @@ from paceline.records import Run
 from paceline.records.faults import failure_sentences
 from paceline.records.figures import PERCENT
 from paceline.records.keeping import says
+from paceline.records.step_errors import StepErrors, sentence
 from paceline.reports.blocks import Answer, Block, Claim, ReportSection
 from paceline.reports.comparison.ranking import by_algorithm, figures, say_unfinished_runs, soonest
 from paceline.reports.comparison.run_table import runs_table, seeds_table
@@ -44,6 +45,7 @@ def answer_of_runs(runs: Sequence[Run], *, each: bool = False, links: bool = Fal
     blocks += [] if one_each else [seeds_table(runs)]
     blocks += [links_table(run, named=True) for run in runs if links and len(run.tables.links)]
     blocks += [Claim(text) for text in (soonest(runs), say_unfinished_runs(runs)) if text]
+    blocks += [Claim(sentence(errors)) for errors in published_errors_of(runs)]
     if lines := lines_of(runs):
         blocks += [extrapolation_table(lines), Claim(words(lines))]
 
@@ -66,6 +68,12 @@ def answer_of_runs(runs: Sequence[Run], *, each: bool = False, links: bool = Fal
         summary=summary,
         notes=list(notes_of(runs)),
     )
+
+
+def published_errors_of(runs: Sequence[Run]) -> list[StepErrors]:
+    """Returns the errors of the published steps that are similar to those of simulated runs, each once."""
+    errors = [error for run in runs if run.kind == "simulated" for error in run.summary.get("published_errors", ())]
+    return list({sentence(error): error for error in errors}.values())
 
 
 def broken_promises(runs: Sequence[Run]) -> list[Claim]:

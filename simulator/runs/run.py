@@ -17,6 +17,7 @@ from paceline.records import Run
 from paceline.records.keeping import FULL, Choice, Keeping
 from paceline.records.prediction_interval import prediction_interval
 from paceline.records.recorder import Recorder
+from paceline.records.step_errors import ONE_NODE, StepErrors, most_similar
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.machine_file import load_machine
@@ -98,6 +99,8 @@ def simulate(
             ):
                 predicted = prediction_interval(run.summary, factors)
                 run = replace(run, summary={**run.summary, "prediction_interval": predicted})
+            if machine is None and (errors := published_errors(plan)):
+                run = replace(run, summary={**run.summary, "published_errors": errors})
             if said := verdict_of(plan, None if machine is None else machine.host):
                 run = replace(run, summary={**run.summary, "calibration": said})
         return run
@@ -107,6 +110,23 @@ def simulate(
         run = simulated(plan, engine, partial(made, index))
         runs.append(keep(run if further is None else further.added(run, plan)))
     return runs
+
+
+def published_errors(plan: Plan) -> list[StepErrors]:
+    """Returns the errors of the published steps that are most similar to a run's, for each chip of the catalogue.
+
+    Args:
+        plan: the run.
+    """
+    cluster = plan.cluster
+    chips = {
+        device.like or device.name: None
+        for device in cluster.devices_of(plan.job.team[0].workers.ranks)
+        if device.kind is not None
+    }
+    links = [connection.link.name for connection in cluster.graph.connections]
+    networks = list(dict.fromkeys(links)) if len(cluster.nodes) > 1 else [ONE_NODE]
+    return [most_similar(chip, networks) for chip in chips]
 
 
 def verdict_of(plan: Plan, machine: Profile | None) -> str:

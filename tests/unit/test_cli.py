@@ -264,7 +264,7 @@ def test_wrong_input_exits_with_2(
 
 
 @pytest.mark.parametrize(
-    "kind", ["algorithms", "devices", "links", "topologies", "models", "datasets", "scenarios", "storage"]
+    "kind", ["algorithms", "devices", "links", "topologies", "models", "datasets", "scenarios", "storage", "systems"]
 )
 def test_list(kind: str) -> None:
     answer = json.loads(call("list", kind, "--json").stdout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from paceline.validation.machines import Unread
+from paceline.validation.machines import Unread, whole
 from paceline.validation.sets import Line, of_steps
 from paceline.validation.steps import Row
 
@@ -17,9 +17,16 @@ RATE = "images_per_s_in_blocks_incl_eval"
 
 
 def _devices(line: Line) -> int:
-    """Returns the accelerators; without any, the sockets that the name of the system has (2-nodes-16s), or the nodes."""
+    """Returns the accelerators; without any, the sockets in the name of the system (2-nodes-16s), or the nodes."""
     sockets = re.search(r"\b(\d+)s\b", line["system"])
-    return int(line["accelerators"] or 0) or (int(sockets[1]) if sockets else int(line["nodes"]))
+    return int(line["accelerators"] or 0) or (int(sockets[1]) if sockets else _nodes(line))
+
+
+def _nodes(line: Line) -> int:
+    nodes = whole(line, "nodes")
+    if nodes is None:
+        raise Unread("nodes: missing; expected a count")
+    return nodes
 
 
 def row_of(line: Line) -> Row | None:
@@ -41,7 +48,7 @@ def row_of(line: Line) -> Row | None:
             "framework": framework,
         },
         devices=devices,
-        nodes=int(line["nodes"]),
+        nodes=_nodes(line),
         model="resnet50-v1.5",
         batch=batch,
         precision="amp",
