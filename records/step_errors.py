@@ -88,12 +88,12 @@ def sentence(errors: StepErrors) -> str:
 
     >>> errors = StepErrors(chip="t4", network="eth-10g", rows=40, low=0.9, high=1.25, median=0.08)
     >>> sentence(errors).partition(" (")[0]
-    'Published steps with t4 over eth-10g took 0.90 to 1.25 times as long as predicted'
+    'Published steps with t4 over eth-10g took 0.90 to 1.25 times as long as predicted from fewer devices'
     """
     chip = "" if errors["chip"] == ANY else f" with {errors['chip']}"
     where = {ANY: "", ONE_NODE: " in one node"}.get(errors["network"], f" over {errors['network']}")
     which = f"{chip}{where}" or " of all kinds"
     return (
         f"Published steps{which} took {errors['low']:.2f} to {errors['high']:.2f} times as long as predicted "
-        f"({100 * SHARE:.0f} % of {errors['rows']} rows; median error {100 * errors['median']:.1f} %): see {PAGE}."
+        f"from fewer devices ({100 * SHARE:.0f} % of {errors['rows']} rows; median error {100 * errors['median']:.1f} %): see {PAGE}."
     )

@@ -43,8 +43,8 @@ from paceline.workloads.models.layer_tables import find_model
 
 STEPS, MANY = 4, 128
 """steps that count, after a first one; half of them with many devices, whose slowest one varies less"""
-SPREAD = 0.01
-"""standard deviation of the steps of a device, relative to the mean, normal: INFERENCE"""
+STEP_TIME = {"profile": "dedicated"}
+"""how steps of a device vary: as on nodes of a job's own"""
 LEAST = 0.02
 """of a measured step: the shortest gradient that is taken, if messages alone take longer than the step: INFERENCE"""
 CLOSE = 1e-3
@@ -172,7 +172,7 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
         cluster["network"] = {**network, "library": "plain"}
         cluster["charges"] = {**cluster["charges"], "core_bandwidth": f"{_all_cores_bytes_per_s(machine)!r} B/s"}
     if row.devices > 1:
-        cluster["step_time"] = {"distribution": "norm", "loc": 1.0, "scale": SPREAD}
+        cluster["step_time"] = STEP_TIME
     scenario: dict[str, Any] = {
         "name": re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-")[:60] or "row",
         "cluster": cluster,

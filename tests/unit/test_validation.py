@@ -357,7 +357,7 @@ def exchange_s(words: str, devices: int = 4, data: str = "synthetic", notes: str
     given = ON_DGX1 | {"n_devices": str(devices), "model": "vgg16", "framework": words, "notes": notes, "data": data}
     row = throughput.row_of({"line": "2", **THROUGHPUT, **given})
     assert row is not None
-    constant = {"cluster": {"step_time": {"distribution": "norm", "loc": 1.0, "scale": 1e-6}}}
+    constant = {"cluster": {"step_time": {"profile": "dedicated", "sigma": 1e-6}}}
     return steps.method_of(row), steps.step_s(replace(row, keys=constant), ((row.batch, 0.4),)) - 0.4
 
 
