@@ -56,6 +56,7 @@ CORES = ((2020, 128), (2017, 48), (0, 40))
 PICTURE_BYTES = 110_000
 """of a picture in storage; only pictures per second count here"""
 TENSORFLOW_1 = r"^(?!.*horovod).*\b(tf|tensorflow) ?1\b"
+SERVERS = ("sync-sgd-ps", "async-sgd")
 FLOAT_BYTES = 4
 
 
@@ -76,6 +77,9 @@ class Row:
         step_s: Measured seconds of a step.
         rate: Whether samples per second were published, not steps.
         source: Where it was published.
+        gang: Devices of one process, which adds up their gradients before it exchanges them. The sums are free:
+            INFERENCE, they are made during the backward pass.
+        assumed: What the row does not say.
     """
 
     group: str
@@ -91,6 +95,8 @@ class Row:
     step_s: float
     rate: bool = True
     source: str = ""
+    gang: int = 1
+    assumed: tuple[str, ...] = ()
     keys: Mapping[str, Any] = field(default_factory=dict)
     """keys of the scenario that the set gives beside those of the words, such as options of the method"""
 
@@ -162,25 +168,28 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
     device: dict[str, Any] = {"name": spec.name if spec else named_so or "device"}
     device["like"] = spec.name if spec else machine.device
     if len(points) > 1:
-        device["profile"] = [{"batch": batch, "time": f"{seconds!r} s"} for batch, seconds in points]
+        device["profile"] = [{"batch": row.gang * batch, "time": f"{seconds!r} s"} for batch, seconds in points]
     else:
         ((batch, seconds),) = points
-        device |= {"overhead": "0 s", "per_sample": f"{seconds / batch!r} s"}
-    cluster = machine.section(device, row.per_node)
-    if method_of(row) == "sync-sgd-ps":  # a framework's own server, joined to its workers by none of the libraries
+        device |= {"overhead": "0 s", "per_sample": f"{seconds / (row.gang * batch)!r} s"}
+    processes = [count // row.gang for count in row.per_node]
+    cluster = machine.section(device, processes)
+    method, updates = method_of(row), _steps(sum(processes)) + 1
+    if method in SERVERS:  # a framework's own server, joined to its workers by none of the libraries
         network = {key: value for key, value in cluster["network"].items() if key != "library_version"}
         cluster["network"] = {**network, "library": "plain"}
         cluster["charges"] = {**cluster["charges"], "core_bandwidth": f"{_all_cores_bytes_per_s(machine)!r} B/s"}
-    if row.devices > 1:
+    if sum(processes) > 1:
         cluster["step_time"] = STEP_TIME
     scenario: dict[str, Any] = {
-        "name": re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-")[:60] or "row",
+        "name": re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-")[:60].strip("-") or "row",
         "cluster": cluster,
         "workload": {
-            "model": row.model, "learning": "none", "batch_per_worker": row.batch, "compute_dtype": row.precision,
+            "model": row.model, "learning": "none", "batch_per_worker": row.gang * row.batch,
+            "compute_dtype": row.precision,
         },
         "algorithms": [_exchanging(row)],
-        "stop": {"updates": _steps(row.devices) + 1},
+        "stop": {"updates": updates * sum(processes) if method == "async-sgd" else updates},
         "records": "summary",
     }  # fmt: skip
     return _merged(_merged(scenario, _data_keys(row, spec)), row.keys)
@@ -253,7 +262,7 @@ def _network(plan: Plan) -> ClusterNetwork:
 
 
 def simulated_step_s(plan: Plan) -> float:
-    """Returns the mean seconds of a step after the first one."""
+    """Returns the mean seconds of a step after the first one; of asynchronous workers, one of each."""
     trace = perform(plan, Schedule(every=math.inf), network=_network(plan))
     ends_s = sorted(update.time_s for update in trace.updates)
     steps = _steps(plan.job.workers)
@@ -396,7 +405,7 @@ def _outcome(name: str, row: Row, given: Sequence[Row], points: Points, alone: P
         measured=row.samples_per_s if row.rate else row.step_s,
         predicted=figures.pop(""),
         simpler=figures,
-        assumed=tuple(filter(None, (assumed, *machine.assumed))),
+        assumed=tuple(filter(None, (*row.assumed, assumed, *machine.assumed))),
         source=row.source,
         scenario=scenario,
         chip="" if spec is None else spec.name,

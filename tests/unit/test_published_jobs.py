@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from paceline.scenarios import load
 from paceline.validation.outcome import LeftOut, Outcome
-from paceline.validation.sets import Line, MeasurementSet, set_named
+from paceline.validation.sets import Line, MeasurementSet, reports, set_named
+from paceline.validation.steps import scenario_of
 from paceline.workloads.models.layer_tables import find_model
 
 
@@ -70,3 +73,146 @@ def test_workers_on_different_servers_are_slower_than_those_of_one_server() -> N
 def test_lines_of_gavel_that_cannot_be_read_are_left_out(values: dict[str, str], words: str) -> None:
     outcomes, (left_out,) = predicted(set_named("gavel"), [job(), job(n_gpus=2) | values])
     assert outcomes == [] and left_out.name == "line 3" and words in left_out.reason
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+def report(**values: object) -> Line:
+    """A line of the table of reports: a Horovod run on servers with four P100."""
+    line = {
+        "what": "throughput", "hardware": "2 servers x 4 Pascal (P100) GPUs", "network": "RoCE-capable 25 Gbit/s",
+        "model": "inception3", "batch_per_gpu": "64", "method": "single GPU", "n_gpus": "1", "n_nodes": "1",
+        "value": "130", "unit": "images/s", "note": "synthetic", "source": "made up", "line": "2",
+    }  # fmt: skip
+    return line | {key: str(value) for key, value in values.items()}
+
+
+EIGHT = {"n_gpus": 8, "n_nodes": 2, "value": 900}
+
+
+def scenario(**values: object) -> dict[str, Any]:
+    row = reports.row_of(report(**EIGHT | values))
+    return scenario_of(row, ((row.batch, 0.5),))
+
+
+@pytest.mark.parametrize(
+    ("method", "library", "link", "gpudirect"),
+    [
+        ("TCP Horovod allreduce on CPU", "mpi", "eth-25g", "off"),
+        ("TCP Horovod allreduce NCCL", "nccl", "eth-25g", "auto"),
+        ("RDMA Horovod allreduce NCCL", "nccl", "eth-100g-roce", "auto"),
+        ("PyTorch DDP gloo", "gloo", "eth-100g-roce", "off"),
+    ],
+)
+def test_words_of_a_method_choose_library_and_network(method: str, library: str, link: str, gpudirect: str) -> None:
+    cluster = scenario(method=method)["cluster"]
+    found = cluster["network"]["link"]
+    assert (cluster["network"]["library"], cluster["staging"]["gpudirect"]) == (library, gpudirect)
+    assert (found if isinstance(found, str) else found["like"]) == link
+
+
+def test_parameter_servers_of_tensorflow_serve_one_process_a_node_by_grpc() -> None:
+    made = scenario(method="Distributed TensorFlow (PS, default)")
+    assert made["algorithms"] == [{"name": "sync-sgd-ps", "servers": 2}]
+    (nodes,) = made["cluster"]["nodes"]
+    assert (nodes["count"], nodes["workers_per_node"]) == (2, 1)
+    assert made["workload"]["batch_per_worker"] == 4 * 64
+    assert nodes["device"]["per_sample"] == f"{0.5 / 256!r} s"  # four devices compute 256 samples in the time of 64
+    assert made["cluster"]["network"]["link"]["bandwidth"] == f"{reports.GRPC_BYTES_PER_S!r} B/s"
+
+
+def test_asynchronous_servers_and_servers_of_one_machine_have_their_methods() -> None:
+    assert scenario(method="MXNet kvstore dist_async")["algorithms"] == [{"name": "async-sgd", "servers": 2}]
+    assert scenario(method="MXNet kvstore local", n_gpus=4, n_nodes=1)["algorithms"] == ["sync-sgd-ps"]
+
+
+def test_what_was_seen_of_a_network_counts() -> None:
+    network = scenario(method="Horovod PyTorch", network="100 Gbit/s nominal, 10 Gbit/s seen")["cluster"]["network"]
+    assert network["link"] == "eth-10g"
+
+
+@pytest.mark.parametrize(
+    ("values", "step_s"),
+    [
+        ({"value": 1280}, 8 * 64 / 1280),
+        ({"what": "throughput per GPU", "unit": "samples/s per GPU", "value": 160}, 64 / 160),
+        ({"what": "time to 90 epochs", "unit": "hours", "value": 2}, 7200 / (90 * reports.IMAGES / 512)),
+        ({"what": "run time", "model": "MNIST example", "unit": "s", "value": 93.8, "batch_per_gpu": "?"}, 0.1),
+    ],
+)
+def test_rates_and_times_become_seconds_of_a_step(values: dict[str, object], step_s: float) -> None:
+    assert reports.row_of(report(**EIGHT | {"method": "Horovod"} | values)).step_s == pytest.approx(step_s)
+
+
+def test_a_batch_that_is_not_stated_is_assumed_and_said() -> None:
+    stated = reports.row_of(report(model="vgg16", batch_per_gpu=48, method="Horovod PyTorch"))
+    assumed = reports.row_of(report(model="vgg16", batch_per_gpu="?", method="Horovod PyTorch"))
+    assert (stated.batch, stated.assumed) == (48, ())
+    assert assumed.batch == 32 and "batch 32" in assumed.assumed[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"model": "inception3 forward only"}, "expected a training"),
+        ({"what": "all-reduce 1 GB", "model": "-"}, "expected a training"),
+        ({"model": "not stated"}, "model: found 'not stated'"),
+        ({"batch_per_gpu": "?"}, "batch_per_gpu: not stated"),
+        ({"value": "fast"}, "value: found 'fast', expected a positive number"),
+        ({"what": "time to a loss", "unit": "hours"}, "the number of steps is not known"),
+    ],
+)
+def test_reports_that_cannot_be_predicted_are_left_out(values: dict[str, object], words: str) -> None:
+    outcomes, (left_out,) = predicted(set_named("reports"), [report(), report(**EIGHT | values)])
+    assert outcomes == [] and words in left_out.reason
+
+
+def test_an_all_reduce_of_the_readme_is_predicted_from_one_gpu() -> None:
+    lines = [report(), report(**EIGHT, method="TCP Horovod allreduce NCCL")]
+    (outcome,), left_out = predicted(set_named("horovod"), lines)
+    assert not left_out and outcome.measured == 900
+    assert 0.5 * 8 * 130 < outcome.predicted < 8 * 130
+
+
+# --- training over the Internet ---------------------------------------------------------------------------------------
+
+
+def internet(**values: object) -> Line:
+    line = {
+        "run": "INTELLECT-1", "params": "10B", "hardware": "H100", "network": "internet", "method": "DiLoCo + int8",
+        "metric": "compute utilisation", "value": "83-96", "unit": "%", "source": "made up",
+    }  # fmt: skip
+    return line | {key: str(value) for key, value in values.items()}
+
+
+def test_utilisation_and_communication_of_a_round_are_those_of_a_ring_over_the_slowest_link() -> None:
+    lines = [internet(), internet(metric="communication per round", value=8.3, unit="minutes")]
+    (utilisation, communication), left_out = predicted(set_named("decentralised"), lines)
+    assert not left_out
+    exchange_s = 2 * 13 / 14 * 10e9 / (500e6 / 8)  # of 8 bits a number among 14 sites
+    assert communication.predicted == pytest.approx(exchange_s, rel=0.02)
+    assert communication.measured == pytest.approx(498)
+    assert utilisation.measured == 89.5
+    assert utilisation.predicted == pytest.approx(100 * 2280 / (2280 + communication.predicted))
+
+
+def test_wider_numbers_take_longer() -> None:
+    lines = [internet(method=f"DiLoCo, {bits}") for bits in ("int8", "fp16", "fp32")]
+    shares = [outcome.predicted for outcome in predicted(set_named("decentralised"), lines)[0]]
+    assert shares == sorted(shares, reverse=True) and len(set(shares)) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"run": "unknown"}, "run: found unknown"),
+        ({"params": "many"}, "params: found 'many'"),
+        ({"metric": "model FLOPS utilisation"}, "metric: found model FLOPS utilisation"),
+        ({"method": "SparseLoCo"}, "method: found SparseLoCo"),
+        ({"value": "high"}, "value: found 'high'"),
+    ],
+)
+def test_runs_over_the_internet_that_cannot_be_read_are_left_out(values: dict[str, object], words: str) -> None:
+    outcomes, (left_out,) = predicted(set_named("decentralised"), [internet(**values)])
+    assert outcomes == [] and words in left_out.reason

@@ -29,10 +29,13 @@ QUICK, QUICK_DEVICES = 25, 64
 SETS = (
     "mlperf",
     "gavel",
+    "reports",
+    "horovod",
     "throughput",
     "devices",
     "collectives",
     "diloco",
+    "decentralised",
     "epochs",
     "noise_scales",
     "times",

@@ -1,0 +1,161 @@
+"""Training over the Internet by DiLoCo: published compute utilisation, and seconds of communication of a round.
+
+A site is one worker, which computes the inner steps of a round and then waits for the all-reduce of the changes. A
+change of b bits a number is exchanged like b/32 as many numbers of 32 bits. Sites have the link of the catalogue for
+the Internet (`wan-1g`) at the rate that is known, a ring connects them, and nothing else is exchanged. A range counts
+by its middle. Rows of a run whose rounds were not published, and of other methods, are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.core.errors import PacelineError
+from paceline.records.trace import Schedule
+from paceline.scenarios import load
+from paceline.simulator.runs.run import perform
+from paceline.validation.machines import Unread, number, text_of
+from paceline.validation.outcome import LeftOut, Outcome, Unit
+from paceline.validation.sets import Line, MeasurementSet
+
+NAME = "decentralised"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """What was published elsewhere about the rounds of a run.
+
+    Args:
+        words: Of the run's name.
+        sites: Workers, at most.
+        steps: Inner steps of a round.
+        compute_s: Seconds in which a site computes them.
+        mbit_per_s: Between sites; of a range, the least.
+        provenance: The sources.
+    """
+
+    words: str
+    sites: int
+    steps: int
+    compute_s: float
+    mbit_per_s: float
+    provenance: str
+
+
+RUNS = (
+    Rounds(words="intellect-1", sites=14, steps=100, compute_s=38 * 60.0, mbit_per_s=500.0,
+           provenance="FOUND: arXiv 2412.01152, table of all-reduce times, and bandwidths of 0.5 to 4 Gbit/s"),
+    Rounds(words="opendiloco", sites=4, steps=125, compute_s=67.5 * 60.0, mbit_per_s=127.0,
+           provenance="MEMORY medium: arXiv 2407.07852, section 4: 127 to 935 Mbit/s, 67.5 minutes"),
+)  # fmt: skip
+BITS = ((r"\bint8|\bfp8|8[- ]bit", 8), (r"fp16|bf16|16[- ]bit", 16), (r"4[- ]bit", 4))
+WIDTHS = 32
+"""blocks of the stand-in for a model, whose messages alone count"""
+ROUNDS = 2
+"""simulated; from the last inner step of the first to that of the second, there is one exchange"""
+
+
+def predicted(lines: Sequence[Line]) -> list[Outcome | LeftOut]:
+    """Predicts the lines of a run."""
+    results: list[Outcome | LeftOut] = []
+    for line in lines:
+        try:
+            results.append(_outcome(line))
+        except (PacelineError, ValueError) as error:
+            results.append(LeftOut(NAME, f"line {line['line']}", str(error)))
+    return results
+
+
+def _outcome(line: Line) -> Outcome:
+    metric, unit = line["metric"].lower(), line["unit"]
+    utilised = "compute utili" in metric
+    if not utilised and "communication per round" not in metric:
+        raise Unread(f"metric: found {line['metric']}, expected compute utilisation or communication per round")
+    rounds, scenario = _rounds(line), scenario_of(line)
+    (plan,) = load(scenario).plans()
+    trace = perform(plan, Schedule(every=math.inf))
+    ends_s = sorted(update.time_s for update in trace.updates)
+    round_s = ends_s[-1] - ends_s[len(ends_s) // ROUNDS - 1]
+    share = rounds.compute_s / round_s
+    facts = (
+        f"{rounds.sites} sites, rounds of {rounds.steps} steps in {rounds.compute_s:g} s, {rounds.mbit_per_s:g} Mbit/s "
+        f"({rounds.provenance})"
+    )
+    measured: float = _value(line) if utilised else _value(line) * {"minutes": 60.0, "s": 1.0}[unit]
+    shown: Unit = "%" if utilised else "s"
+    return Outcome(
+        set=NAME,
+        name=f"{line['run']} {line['metric']}",
+        system=line["run"],
+        family="compute utilisation" if utilised else "communication",
+        unit=shown,
+        measured=measured,
+        predicted=100 * share if utilised else round_s - rounds.compute_s,
+        assumed=(facts,),
+        source=line["source"],
+        scenario=scenario,
+    )
+
+
+def scenario_of(line: Line) -> dict[str, Any]:
+    """Returns the scenario of a line. Raises `Unread`."""
+    rounds, method = _rounds(line), text_of(line, "method")
+    if not re.search(r"\b(open)?diloco\b", method) or "sparse" in method:
+        raise Unread(f"method: found {line['method']}, expected DiLoCo with all-reduces")
+    bits = next((bits for words, bits in BITS if re.search(words, method)), 32)
+    site = {"name": "site", "overhead": "0 s", "per_sample": f"{rounds.compute_s / rounds.steps!r} s"}
+    return {
+        "name": re.sub(r"[^a-z0-9]+", "-", line["run"].lower()).strip("-"),
+        "cluster": {
+            "nodes": [{"device": site, "count": rounds.sites}],
+            "network": {
+                "topology": "star",
+                "link": {"like": "wan-1g", "bandwidth": f"{rounds.mbit_per_s} Mbit/s"},
+                "variation": "none",
+            },
+        },
+        "workload": {"model": _stand_in(_parameters(line) * bits / 32), "learning": "none", "batch_per_worker": 1},
+        "algorithms": [{"name": "diloco", "period": rounds.steps, "inner": "sgd"}],
+        "stop": {"samples": ROUNDS * rounds.steps * rounds.sites},
+        "records": "summary",
+    }  # fmt: skip
+
+
+def _rounds(line: Line) -> Rounds:
+    known = next((rounds for rounds in RUNS if re.search(rounds.words, line["run"].lower())), None)
+    if known is None:
+        raise Unread(f"run: found {line['run']}, and neither its rounds nor its bandwidths are in the table")
+    return known
+
+
+def _parameters(line: Line) -> float:
+    match = re.fullmatch(r"([\d.]+) ?([MB])", line["params"].strip())
+    if match is None:
+        raise Unread(f"params: found {line['params']!r}, expected a number such as 10B")
+    return float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]]
+
+
+def _stand_in(parameters: float) -> str:
+    """Returns a transformer with about so many parameters, 12 times the square of its width in each block."""
+    width = 16 * round(math.sqrt(parameters / (12 * WIDTHS)) / 16)
+    return f"gpt2(n_layer={WIDTHS}, n_embd={width}, n_head=16, n_positions=16, vocab_size=16)"
+
+
+def _value(line: Line) -> float:
+    """Returns the value; of a range, its middle."""
+    ends = re.fullmatch(r"\s*([\d.]+)\s*(?:-|–|to)\s*([\d.]+)\s*", line["value"])
+    return (float(ends[1]) + float(ends[2])) / 2 if ends else number(line, "value")
+
+
+SET = MeasurementSet(
+    name=NAME,
+    title="Training over the Internet: compute utilisation of DiLoCo's runs",
+    file="decentralised_runs.csv",
+    columns=frozenset({"run", "params", "hardware", "network", "method", "metric", "value", "unit"}),
+    groups=lambda lines: ([lines], []),
+    predict=predicted,
+)
