@@ -93,7 +93,8 @@ def sentence(errors: StepErrors) -> str:
     chip = "" if errors["chip"] == ANY else f" with {errors['chip']}"
     where = {ANY: "", ONE_NODE: " in one node"}.get(errors["network"], f" over {errors['network']}")
     which = f"{chip}{where}" or " of all kinds"
+    interval = f"{100 * SHARE:.0f} % of {errors['rows']} rows; median error {100 * errors['median']:.1f} %"
     return (
-        f"Published steps{which} took {errors['low']:.2f} to {errors['high']:.2f} times as long as predicted "
-        f"from fewer devices ({100 * SHARE:.0f} % of {errors['rows']} rows; median error {100 * errors['median']:.1f} %): see {PAGE}."
+        f"Published steps{which} took {errors['low']:.2f} to {errors['high']:.2f} times as long as predicted from "
+        f"fewer devices ({interval}): see {PAGE}."
     )

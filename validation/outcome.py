@@ -29,7 +29,7 @@ SIMPLER = {
 def half_of(name: str) -> Half:
     """Returns the half of a row: the lowest bit of the first byte of the SHA-256 of its name, 1 for the held back.
 
-    >>> half_of("pollux aws bert 1124 x 12"), half_of("pollux aws bert 1124 x 8")
+    >>> half_of("pollux aws bert 1124 x 12"), half_of("mlperf 1.0 dgxa100_n8")
     ('open', 'held back')
     """
     return "held back" if hashlib.sha256(name.encode()).digest()[0] & 1 else "open"

@@ -162,7 +162,7 @@ def set_of_columns(columns: Sequence[str], path: Path) -> MeasurementSet:
     nearest = min(sets, key=lambda known: len(known.columns - set(columns)))
     missing = ", ".join(sorted(nearest.columns - set(columns)))
     raise InputError(
-        f"{path}: found the columns {', '.join(columns)}; missing for a table as of {nearest.name}: {missing}"
+        f"{path}: found the columns {', '.join(columns)}; missing for {nearest.title}: {missing}"
     )
 
 

@@ -72,8 +72,8 @@ def position(printed: float) -> int:
     Raises:
         ValueError: no value of the grid is printed like this.
 
-    >>> GRID[position(3.0)], GRID[position(0.4)]
-    (2.94705170255181, 0.372759372031494)
+    >>> round(GRID[position(3.0)], 3), round(GRID[position(0.4)], 3)
+    (2.947, 0.373)
     """
     for place, value in enumerate(GRID):
         if round(round(value, 2), 1) == printed:
