@@ -19,7 +19,9 @@ from paceline.records import Run, store
 from paceline.records.epoch_errors import relation_errors, run_spread
 from paceline.records.figures import PERCENT
 from paceline.records.trace import Snapshot
+from paceline.reports.comparison.ranking import Aim
 from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
+from paceline.reports.planning.search_space import row_of
 from paceline.scenarios import ScenarioError, load
 from paceline.simulator.runs.extrapolation import batch_penalty, stability_slowdown
 from paceline.simulator.runs.run import simulate
@@ -266,6 +268,11 @@ def test_an_estimate_by_the_relation_states_the_errors_of_the_relation(by_relati
             said = f"median error {PERCENT.with_symbol(error.median)}, 90th percentile {PERCENT.with_symbol(error.p90)}"
             assert f"{said} over {error.batches} batches of {error.trainings} published" in sentence
         assert sentence in words(lines_of([run])) and "docs/results/validation.md" in sentence
+
+
+def test_a_plan_states_the_errors_of_the_relation(by_relation: list[Run]) -> None:
+    row = row_of(by_relation[0], Aim("accuracy", 0.75))
+    assert any(text.startswith("Epochs by batch: median error") for text in row["extrapolated"] or ())
 
 
 def test_an_estimate_by_a_stand_in_does_not_claim_the_errors_of_the_relation(by_stand_in: list[Run]) -> None:
