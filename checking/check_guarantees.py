@@ -89,8 +89,8 @@ def as_sync_sgd(job: Job) -> Job:
 
 
 def _workers(job: Job) -> Any:
-    """Returns the team without its server, as in sync-sgd."""
-    return tuple(dataclasses.replace(me, world=me.workers, server=None) for me in job.team if me.role == "worker")
+    """Returns the team without its servers, as in sync-sgd."""
+    return tuple(dataclasses.replace(me, world=me.workers, server=None, servers=(), shards=()) for me in job.team if me.role == "worker")
 
 
 REFERENCES: dict[Guarantee, tuple[str, Callable[[Job], Job]]] = {
@@ -416,9 +416,10 @@ def _by_version(trace: Trace) -> dict[int, list[Update]]:
 
 
 def _conserves_messages(job: Job, trace: Trace) -> Iterator[Breach]:
-    """Checks that the server received all messages of workers, and that every applied gradient was computed once."""
-    pushes = Counter(span.rank for span in trace.spans if span.activity == "send" and span.rank != job.weights_owner)
-    heard = Counter(source for receiver, source in trace.heard if receiver == job.weights_owner and source is not None)
+    """Checks that the servers received all messages of workers, and that every applied gradient was computed once."""
+    servers = frozenset(job.owners)
+    pushes = Counter(span.rank for span in trace.spans if span.activity == "send" and span.rank not in servers)
+    heard = Counter(source for receiver, source in trace.heard if receiver in servers and source is not None)
     for rank in job.team[0].workers:
         if heard[rank] != pushes[rank]:
             yield Breach(f"rank {rank} sent {pushes[rank]} messages, of which {heard[rank]} were heard")

@@ -91,6 +91,9 @@ class ClusterModel:
     graph: Graph
     step_time: StepTimes = NO_VARIATION
     server_node: int = 0
+    """the node of the first server"""
+    servers: int = 1
+    """the ranks after the workers; 1 also for methods without a server"""
     faults: Faults = NO_FAULTS
     link_faults: tuple[LinkFaultModel, ...] = ()
     storage: StorageModel | None = None
@@ -107,6 +110,11 @@ class ClusterModel:
     def workers(self) -> int:
         return sum(node.workers for node in self.nodes)
 
+    @property
+    def ranks(self) -> range:
+        """All ranks: the workers, then the servers."""
+        return range(self.workers + self.servers)
+
     @cached_property
     def placement(self) -> list[list[Rank]]:
         """The worker ranks of each node."""
@@ -122,12 +130,17 @@ class ClusterModel:
         return tuple(seat for node in self.nodes for seat in node.seats)
 
     def node_of(self, rank: Rank) -> int:
-        """Returns the index of a rank's node; every rank after the workers is a server."""
-        return self._node_of[rank] if rank < self.workers else self.server_node
+        """Returns the index of a rank's node; every rank after the workers is a server.
+
+        The first server is on `server_node`, the others on the nodes after it in turn.
+        """
+        if rank < self.workers:
+            return self._node_of[rank]
+        return (self.server_node + rank - self.workers) % len(self.nodes)
 
     def vertex_of(self, rank: Rank) -> str:
         """Returns the vertex of a rank in the graph."""
-        return self._seats[rank] if rank < self.workers else self.nodes[self.server_node].host
+        return self._seats[rank] if rank < self.workers else self.nodes[self.node_of(rank)].host
 
     @cached_property
     def _sockets(self) -> Mapping[str, str]:

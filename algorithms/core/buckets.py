@@ -1,4 +1,4 @@
-"""Buckets: consecutive layers whose gradients are exchanged and applied together."""
+"""Consecutive layers: buckets, whose gradients are exchanged together, and shards, which one server holds."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ class Bucket:
     def name(self) -> str:
         """The name of its first layer, whose gradient completes the bucket."""
         return self.layers[0].name
+
+    @property
+    def range_name(self) -> str:
+        """The names of its first and its last layer."""
+        first, last = self.layers[0].name, self.layers[-1].name
+        return first if len(self.layers) == 1 else f"{first} to {last}"
 
     def alone(self) -> list[Layer]:
         """Returns the layers with their positions in the bucket's own vector."""
@@ -54,3 +60,35 @@ def buckets(layers: Sequence[Layer], least: int | None = None, first: int | None
             complete.append(Bucket(held))
             held = ()
     return tuple([*complete, Bucket(held)] if held else complete)
+
+
+def shards(layers: Sequence[Layer], count: int) -> tuple[Bucket, ...]:
+    """Divides layers into consecutive shards of about equal size, one for each of several servers.
+
+    A shard takes layers, first to last, until it has its share of the numbers that are left: the next layer belongs to
+    it if half of that layer still fits. So a layer is never divided, and a large one may make a shard larger than
+    others. If there are fewer layers than shards, the numbers are divided evenly instead.
+
+    Args:
+        layers: all layers of the model, first layer first.
+        count: number of shards, at most the number of weights.
+
+    >>> layers = [Layer("conv", 0, 10), Layer("fc1", 10, 110), Layer("fc2", 110, 130), Layer("fc3", 130, 135)]
+    >>> [shard.part for shard in shards(layers, 2)], [shard.part for shard in shards(layers, 3)]
+    ([slice(0, 110, None), slice(110, 135, None)], [slice(0, 10, None), slice(10, 110, None), slice(110, 135, None)])
+    >>> [shard.part for shard in shards(layers[:1], 2)]
+    [slice(0, 5, None), slice(5, 10, None)]
+    """
+    if len(layers) < count:
+        size = layers[-1].stop
+        edges = [size * place // count for place in range(count + 1)]
+        layers = [Layer(f"part {place + 1}", *edges[place : place + 2]) for place in range(count)]
+    made, left = list[Bucket](), list(layers)
+    for others in reversed(range(count)):
+        share, held = (left[-1].stop - left[0].start) / (others + 1), 1
+        while len(left) - held > others and (left[held].start + left[held].stop) / 2 - left[0].start <= share:
+            held += 1
+        held = held if others else len(left)
+        made.append(Bucket(tuple(left[:held])))
+        left = left[held:]
+    return tuple(made)

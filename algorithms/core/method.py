@@ -15,6 +15,7 @@ from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
+from paceline.algorithms.core.buckets import Bucket, shards
 from paceline.algorithms.core.fast_values import fast_constructor
 from paceline.algorithms.core.guarantees import AnyGuarantee, AppliedGradient, Guarantee
 from paceline.algorithms.core.option_groups import (
@@ -78,11 +79,22 @@ class RankContext:
     """samples of each worker's batch, by rank, as the run was started"""
     before: int = field(default=0, repr=False, compare=False)
     """samples of a global batch that belong to the workers before this one"""
+    servers: tuple[Rank, ...] = ()
+    """all servers; `server` is the first one"""
+    shards: tuple[Bucket, ...] = field(default=(), repr=False, hash=False)
+    """the layers on each server; empty unless there are several servers"""
 
     @property
     def host(self) -> int:
-        """The number of the node on whose host the rank runs; a server runs on that of the first node."""
-        return self.leaders.ranks.index(self.node.ranks[0]) if self.role == "worker" else 0
+        """The number of the node on whose host the rank runs: servers run on those of the nodes in turn."""
+        if self.role == "worker":
+            return self.leaders.ranks.index(self.node.ranks[0])
+        return (self.rank - len(self.workers)) % len(self.leaders)
+
+    @property
+    def shard(self) -> Bucket | None:
+        """The layers that this rank holds as one of several servers; None at any other rank."""
+        return self.shards[self.servers.index(self.rank)] if self.shards and self.role == "server" else None
 
 
 def on_host(team: Sequence[RankContext], host: int) -> Group:
@@ -155,6 +167,11 @@ class Method(ABC):
     """the batch of the scenario is that of all workers together, who compute parts of it; so none has another batch"""
     drops_gradients: ClassVar[bool] = False
     """whether a gradient may be computed and not be part of any update"""
+
+    @property
+    def num_servers(self) -> int:
+        """The number of servers."""
+        return int(self.has_server)
 
     @property
     def optimizer_copies(self) -> int:
@@ -494,7 +511,9 @@ OF_ADAM = ("beta1", "beta2", "epsilon")
 def build_team(
     method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout, batches: Sequence[int] = ()
 ) -> tuple[RankContext, ...]:
-    """Creates the context of every rank: workers 0…W−1, then the server if the method has one.
+    """Creates the context of every rank: workers 0…W−1, then the servers if the method has some.
+
+    The layout of one of several servers is that of its shard.
 
     Args:
         method: the method of the run.
@@ -508,15 +527,23 @@ def build_team(
     """
     nodes = [[Rank(0)]] if method.alone else nodes
     workers = Group(tuple(rank for node in nodes for rank in node))
-    server = Rank(len(workers)) if method.has_server else None
-    everyone = Group((*workers.ranks, server)) if server is not None else workers
+    servers = tuple(Rank(len(workers) + number) for number in range(method.num_servers))
+    parts = shards(layout.layers, len(servers)) if len(servers) > 1 else ()
+    server = servers[0] if servers else None
+    everyone = Group((*workers.ranks, *servers)) if servers else workers
     leaders = Group(tuple(node[0] for node in nodes))
     group_of = {rank: Group(tuple(node)) for node in nodes for rank in node}
     own = tuple(batches[: len(workers)])
     team = [
-        RankContext(rank, "worker", workers, group_of[rank], leaders, everyone, server, layout, own, before)
+        RankContext(
+            rank, "worker", workers, group_of[rank], leaders, everyone, server, layout, own, before, servers, parts
+        )
         for rank, before in zip(workers, accumulate(own or (0,) * len(workers), initial=0), strict=False)
     ]
-    if server is not None:
-        team.append(RankContext(server, "server", workers, Group((server,)), leaders, everyone, server, layout, own))
+    for place, rank in enumerate(servers):
+        held = Layout(tuple(parts[place].alone())) if parts else layout
+        alone = Group((rank,))
+        team.append(
+            RankContext(rank, "server", workers, alone, leaders, everyone, server, held, own, 0, servers, parts)
+        )
     return tuple(team)

@@ -5,6 +5,10 @@
 * An update applies the mean of its gradients, summed in the order of their arrival unless a method overrides this.
 * Between two updates, every push that has arrived has been answered. So when the server stops, each worker has exactly
   one push in flight, or will have: the server receives it, drops it and answers `ServerStopped`.
+* With several servers, each holds a shard of the weights and runs the same program with it: it counts its own versions,
+  and stops after as many updates as the others. A worker pushes each shard of a gradient to its server, and continues
+  when all have answered. Asynchronous servers may apply pushes in different orders, so the last updates of one may
+  contain other gradients than those of another: a worker goes on with those that have not stopped.
 * The server does not wait for a worker that has died. The gradients that it had pushed count; the number of gradients
   in an update does not change.
 
@@ -41,11 +45,11 @@ from paceline.algorithms.core.operations import (
     Send,
 )
 from paceline.algorithms.core.option_groups import COUNT, FRACTION, NOT_NEGATIVE, Range
-from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.steps import accumulated_gradient
 from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
-from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Weights, root
+from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Weights, join, root
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 Damping = Literal["none", "inverse", "inverse-plus-one", "exponential"]
@@ -129,6 +133,8 @@ class ParameterServer(AccumulatingMethod):
 
     def begin(self, me: RankContext, vector: Any) -> Replica:
         layers = me.layout.layers
+        if me.shard is not None:
+            vector = vector[me.shard.part]
         kept = beginning(self.compression, vector, layers) if me.role == "worker" else None
         return Replica(0, Weights(vector, 0), self.rule(layers).init(vector), kept)
 
@@ -286,8 +292,79 @@ class ParameterServer(AccumulatingMethod):
         yield from dismiss(team)
 
 
+@dataclass(frozen=True, slots=True)
+class ShardedReplica(Replica):
+    """The state of a worker whose weights are on several servers; its version of the weights is that of shard 0."""
+
+    versions: tuple[int, ...] = ()
+    """of each shard"""
+    serving: tuple[int, ...] = ()
+    """the numbers of the servers that have not stopped"""
+
+
 @dataclass(frozen=True, kw_only=True)
-class SyncSgdPs(ParameterServer):
+class Sharded(ParameterServer):
+    """Base of parameter servers of which there may be several, each with a part of the weights."""
+
+    ranges: ClassVar[Mapping[str, Range]] = {"servers": COUNT}
+
+    servers: int = 1
+    """parameter servers, each with consecutive layers of about equal size: on the node `cluster.server.node`, the one
+    after it, and so on; provenance: 1, as in the sources; several as in Dean et al. 2012, Li et al., OSDI'14, and the
+    parameter servers of TensorFlow and MXNet"""
+
+    @property
+    def num_servers(self) -> int:
+        return self.servers
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        problems = super().problems(nodes)
+        if self.servers > 1:
+            for key, why in (("max_grad_norm", "the norm of a whole gradient"), ("lars", "whole layers")):
+                if getattr(self, key) is not None:
+                    words = f"expected null with servers = {self.servers}: no server is certain to have {why}"
+                    problems.append(f"{key}: found {'it' if key == 'lars' else repr(getattr(self, key))}, {words}")
+        return problems
+
+    def begin(self, me: RankContext, vector: Any) -> Replica:
+        replica = super().begin(me, vector)
+        if me.role == "server" or not me.shards:
+            return replica
+        kept = tuple(beginning(self.compression, vector[shard.part], shard.alone()) for shard in me.shards)
+        every = tuple(range(len(me.shards)))
+        return ShardedReplica(0, replica.weights, replica.optimizer_state, kept, (0,) * len(every), every)
+
+    def worker(self, me: RankContext, state: Any) -> Routine[Any]:
+        return self.worker_of_shards(me, state) if me.shards else super().worker(me, state)
+
+    @program
+    def worker_of_shards(self, me: RankContext, state: ShardedReplica) -> Program[ShardedReplica]:
+        """As `worker`, with a push to each server and an answer of each."""
+        while step := (yield from NextStep(state)):
+            gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
+            kept, versions = list(state.residual), list(state.versions)
+            for place in state.serving:
+                part = gradient.vector[me.shards[place].part]
+                message, kept[place] = yield from compressed(part, self.compression, kept[place])
+                yield from Send(me.servers[place], Push(message, gradient.contribution(versions[place])))
+            parts = [state.weights.vector[shard.part] for shard in me.shards]
+            serving = []
+            for place in state.serving:
+                reply = (yield from Receive(me.servers[place])).value
+                if not isinstance(reply, ServerStopped):
+                    parts[place], versions[place] = reply.vector, reply.version
+                    serving.append(place)
+            if not serving:
+                return replace(state, serving=tuple(range(len(me.shards))))
+            weights = Weights(join(parts), versions[0])
+            state = ShardedReplica(
+                step.number + 1, weights, state.optimizer_state, tuple(kept), tuple(versions), tuple(serving)
+            )
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncSgdPs(Sharded):
     """Synchronous SGD by a server (hardsync): it waits for the gradients of all workers and sends all the new weights.
 
     x ← x − η (1/P) Σ_i g_i(x)
@@ -322,7 +399,7 @@ class SyncSgdPs(ParameterServer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Damped(ParameterServer):
+class Damped(Sharded):
     """Base of servers that apply stale gradients, optionally with a lower weight."""
 
     ranges: ClassVar[Mapping[str, Range]] = {"damping_base": (lambda base: base >= 1, "a number of 1 or more")}
@@ -436,7 +513,7 @@ class Backups:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DcAsgd(ParameterServer):
+class DcAsgd(Sharded):
     """Asynchronous SGD with delay compensation: the first Taylor term of the gradient, with g ⊙ g for the Hessian.
 
     server, on push g from i:  x ← x − η (g + λ g ⊙ g ⊙ (x − b_i));  b_i ← x;  version ← version + 1;  reply x
@@ -463,9 +540,8 @@ class DcAsgd(ParameterServer):
         replica = super().begin(me, vector)
         if me.role == "worker":
             return replica
-        return replace(
-            replica, optimizer_state=Backups((vector,) * len(me.workers), 0 * vector, replica.optimizer_state)
-        )
+        held = replica.weights.vector
+        return replace(replica, optimizer_state=Backups((held,) * len(me.workers), 0 * held, replica.optimizer_state))
 
     def applied(self, rule: Chain, state: Replica, taken: Sequence[Push]) -> tuple[Any, Backups]:
         (push,) = taken

@@ -76,7 +76,12 @@ class KAsync(KBatchAsync):
     """K, workers in an update, 1 … P; None: half of them, rounded up; provenance: ours"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        return super().problems(nodes) + self.too_many("k", nodes)
+        problems = super().problems(nodes) + self.too_many("k", nodes)
+        if self.servers > 1:
+            problems.append(
+                f"servers: found {self.servers}, expected 1: servers could wait for workers that wait for other servers"
+            )
+        return problems
 
 
 @dataclass(frozen=True, kw_only=True)

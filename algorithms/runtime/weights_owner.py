@@ -7,6 +7,10 @@ interpreter adds the time, and what it does with the weights that are evaluated.
 
 Converts `RecordUpdate` to table rows and measures staleness from the versions of weights and gradients.
 
+With several servers, each makes the updates of its shard of the weights, and counts their versions. Version k of the
+whole weights consists of the shards after k updates each, and is learned when the last shard gets there. The rows of
+updates are those of the first server; the rows of layers have those of every server, with the layers of its shard.
+
 An update and the update of a single layer within it are recorded separately, so that no gradient is counted twice. Rows
 are tuples because there are many, and tuples are the fastest to create and to write to disk. The age of a gradient in
 seconds is not recorded: `records.tables` computes it from the spans.
@@ -19,10 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.operations import RecordUpdate
-from paceline.algorithms.core.values import Rank
+from paceline.algorithms.core.values import Rank, Weights, join
 
 
 class Update(NamedTuple):
@@ -108,6 +113,33 @@ class UpdateLog:
 S_co = TypeVar("S_co", covariant=True)
 
 
+P = TypeVar("P")
+
+
+class WholeVersions(Generic[P]):
+    """Combines what belongs to the same version of all shards of the weights.
+
+    Args:
+        servers: the ranks that hold the shards, in order.
+
+    >>> whole = WholeVersions((Rank(2), Rank(3)))
+    >>> whole.add(Rank(2), 1, "a1"), whole.add(Rank(2), 2, "a2"), whole.add(Rank(3), 1, "b1")
+    (None, None, ['a1', 'b1'])
+    """
+
+    def __init__(self, servers: Sequence[Rank]) -> None:
+        self._servers, self._parts = servers, defaultdict[int, dict[Rank, P]](dict)
+
+    def add(self, server: Rank, version: int, part: P) -> list[P] | None:
+        """Adds a server's part of a version; returns all parts if this is the last one, otherwise None."""
+        parts = self._parts[version]
+        parts[server] = part
+        if len(parts) < len(self._servers):
+            return None
+        del self._parts[version]
+        return [parts[rank] for rank in self._servers]
+
+
 class LearnedWeights(Protocol[S_co]):
     """The weights of an owner; `records.learned.Learned` is the implementation."""
 
@@ -130,7 +162,7 @@ def followed(job: Job, spare: int) -> tuple[Rank, ...]:
         job: the run's job.
         spare: the number of workers that the run can lose.
     """
-    return job.owners if spare else job.owners[:1]
+    return job.owners if spare and not job.method.has_server else job.owners[:1]
 
 
 class WeightsOwner(Generic[L]):
@@ -152,7 +184,8 @@ class WeightsOwner(Generic[L]):
     ) -> None:
         self.job, self._learned, self._record, self._keep = job, dict(learned), record, keep
         self.rank = next(iter(learned), job.weights_owner)
-        """the owner of the weights being learned"""
+        """the owner of the weights being learned; with several servers, the first one stands for the whole weights"""
+        self._whole = WholeVersions[tuple[RecordUpdate, Sequence[Update]]](job.owners)
         self.logs = defaultdict[Rank, UpdateLog](partial(UpdateLog, job.method.staleness_kind, job.workers))
 
     @property
@@ -169,10 +202,24 @@ class WeightsOwner(Generic[L]):
             now_s: the present time on the clock of the run.
         """
         version, rows, layers = self.logs[rank].book(op, now_s)
+        if (shard := self.job.team[rank].shard) is not None:
+            name = shard.range_name
+            layers = [LayerUpdate(r.time_s, r.rank, r.step, name, *r[3:6]) for r in rows]
+            self._record(rows if rank == self.job.weights_owner else [], layers)
+            self.learn_shard(rank, op, version, rows, now_s)
+            return version
         self._record(rows, layers)
         if op.layer is None:
             self.learn(rank, op, version, rows, now_s)
         return version
+
+    def learn_shard(self, rank: Rank, op: RecordUpdate, version: int, rows: Sequence[Update], now_s: float) -> None:
+        """Notes the update of one of several servers; arguments as for `learn`."""
+        if (parts := self._whole.add(rank, version, (op, rows))) is not None:
+            vector = join([of_shard.weights.vector for of_shard, _ in parts])
+            first, rows_of_first = parts[0]
+            whole = replace(first, weights=Weights(vector, version - 1))
+            self.learn(self.rank, whole, version, rows_of_first, now_s)
 
     def learn(self, rank: Rank, op: RecordUpdate, version: int, rows: Sequence[Update], now_s: float) -> None:
         """Notes an update of the whole vector.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ from paceline.algorithms.core.method import Method, changed
 from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.schedules import Steps
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples, Step
-from paceline.algorithms.runtime.weights_owner import Update
+from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.observed import WithDeaths
 from paceline.checking.cases.performing import MOVES_PER_STEP
@@ -141,26 +141,37 @@ class Measurement:
     rows: dict[tuple[int, int], Update]
     """the update of each gradient, by worker and step"""
     living: int
+    rows_of_shards: Mapping[str, Mapping[tuple[int, int], LayerUpdate]] = field(default_factory=dict)
+    """with several servers: the update of each gradient by each of them, by the name of its shard"""
 
     def found(self, copy: str, place: int, layer: int) -> float:
         """Returns the weight of a gradient, or of the initial weights, in a copy."""
         at = self.job.learner.layout.layers[layer].start + place
         return float(self.copies[copy][at])
 
+    def rows_at(self, position: int) -> Mapping[tuple[int, int], Update | LayerUpdate]:
+        """Returns the updates of a number of the weights, which each of several servers makes for its own."""
+        for shard in self.job.team[0].shards:
+            if shard.part.start <= position < shard.part.stop:
+                return self.rows_of_shards[shard.range_name]
+        return self.rows
+
     def declared(self, key: tuple[int, int], layer: int) -> float:
         """Returns the weight that the method declares; 0 if no update applies the gradient.
 
         Every sample counts as much, so a gradient of b_i samples counts b_i P / B times as much as of equal batches.
         """
-        row, job = self.rows.get(key), self.job
-        if row is None:
+        job = self.job
+        rows = self.rows_at(job.learner.layout.layers[layer].start + self.learner.places[key])
+        if (row := rows.get(key)) is None:
             return 0.0
-        return (row.samples * job.workers / job.global_batch) * job.method.gradient_weight(
+        samples = job.batches[row.rank] * job.method.micro_batches
+        return (samples * job.workers / job.global_batch) * job.method.gradient_weight(
             AppliedGradient(
                 step=row.step,
                 version=row.version_applied,
                 staleness=row.staleness,
-                together=Counter(applied.version_applied for applied in self.rows.values())[row.version_applied],
+                together=Counter(applied.version_applied for applied in rows.values())[row.version_applied],
                 workers=job.workers,
                 living=self.living,
                 layers=len(SCALES),
@@ -184,12 +195,16 @@ def measured_weights(case: Case) -> Measurement | None:
     copies = {
         f"{words} rank {me.rank}": weights.vector
         for me in job.team
-        if me.rank not in run.dead
+        if me.rank not in run.dead and me.shard is None
         for name, words in (("weights", "the weights of"), ("centre", "the centre at"))
         if (weights := getattr(trace.states[me.rank], name, None)) is not None
     }
     rows = {(int(row.rank), row.step): row for row in trace.updates}
-    return Measurement(job, learner, copies, rows, job.workers - len(run.dead))
+    of_shards: dict[str, dict[tuple[int, int], LayerUpdate]] = {}
+    for name in [shard.range_name for shard in job.team[0].shards]:
+        of_shards[name] = {(int(row.rank), row.step): row for row in trace.layers if row.layer == name}
+        copies["the weights of the servers"] = trace.weights
+    return Measurement(job, learner, copies, rows, job.workers - len(run.dead), of_shards)
 
 
 class _Fading(WithDeaths):
@@ -268,7 +283,8 @@ def _wrong_decay(case: Case) -> Iterator[str]:
             continue
         state = run.trace.states[me.rank]
         updates = state.weights.version if plain.has_server else state.step
-        right, actual = plain.initial_weight(updates), float(state.weights.vector[learner.count])
+        vector = run.trace.weights if me.shards else state.weights.vector
+        right, actual = plain.initial_weight(updates), float(vector[learner.count])
         if right is not None and not abs(actual - right) <= PRECISION * abs(right):
             here, declared = written_apart(actual, right)
             yield (

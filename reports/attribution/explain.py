@@ -168,11 +168,11 @@ def changes(run: RecordedRun) -> Iterator[WhatIf]:
     if cluster.faults.stragglers or cluster.faults.slowdowns:
         faults = replace(cluster.faults, stragglers=(), slowdowns=())
         yield WhatIf("no stragglers", replace(plan, cluster=replace(cluster, faults=faults)))
-    server = plan.job.team[0].server
+    servers = frozenset(plan.job.team[0].servers)
     costly = {rank for rank, _ in run.charges}
-    if costly - {server}:
+    if costly - servers:
         yield WhatIf("charges of workers at half their cost", plan, RecordedTiming(plan, work=0.5))
-    if server in costly:
+    if costly & servers:
         yield WhatIf("work of the server at half its cost", plan, RecordedTiming(plan, server=0.5))
     if processors_of(plan) is not None:
         yield WhatIf("communication that takes nothing from gradients", replace(plan, interference=0.0))

@@ -79,7 +79,7 @@ class RecordedTiming(PlanTiming):
         """Returns None: each gradient has a factor of its own."""
 
     def work_s(self, rank: Rank, op: Charge) -> float:
-        seconds = super().work_s(rank, op) * (self.server if rank == self.plan.job.team[0].server else self.work)
+        seconds = super().work_s(rank, op) * (self.server if self.plan.job.team[rank].role == "server" else self.work)
         if seconds > 0 and self.clock is not None:
             self.charges[rank, self.clock()].append(Charged(op, seconds))
         return seconds

@@ -256,8 +256,11 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
     if paced:
         _check_pace(scenario)
     algorithms = Algorithms.of(scenario.algorithms)
-    copies = [method.optimizer_copies for method in algorithms]
-    clusters = {each: scenario.cluster.build(scenario.workload, each) for each in sorted(set(copies))}
+    needs = [(method.optimizer_copies, max(1, method.num_servers)) for method in algorithms]
+    clusters = {
+        (copies, servers): replace(scenario.cluster.build(scenario.workload, copies), servers=servers)
+        for copies, servers in sorted(set(needs))
+    }
     seeds = range(scenario.seed, scenario.seed + scenario.seeds)
     learners = {seed: scenario.workload.learner(seed) for seed in seeds}
     network, workload = scenario.cluster.network, scenario.workload
@@ -279,8 +282,8 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
         Plan(
             scenario=scenario.model_copy(update={"algorithms": algorithms.only(index), "seed": seed, "seeds": 1}),
             name=name,
-            job=_job(scenario, method, clusters[copies[index]], learners[seed], seed),
-            cluster=clusters[copies[index]],
+            job=_job(scenario, method, clusters[needs[index]], learners[seed], seed),
+            cluster=clusters[needs[index]],
             wiring=wiring,
             work=work,
             server=scenario.cluster.server,

@@ -147,6 +147,8 @@ def why_not(job: Job, timing: Timing, schedule: Schedule, hosts: HostCosts) -> s
     """
     if job.method.independent or job.method.shared:
         return "its workers do not step together"
+    if job.team[0].shards:
+        return "each of its servers has other layers"
     if job.deaths:
         return "workers die"
     if schedule.drift is not None and has_drift(job.method):

@@ -202,7 +202,7 @@ class GraphFabric:
         """the paths for each set of broken links"""
         self.capacity: dict[Port, float] = {}
         """present bytes per second of each port"""
-        for rank in map(Rank, range(cluster.workers + 1)):
+        for rank in map(Rank, cluster.ranks):
             rate = cluster.nodes[cluster.node_of(rank)].intra_node_link.bytes_per_s
             self.capacity[f"out of rank {rank}"] = self.capacity[f"into rank {rank}"] = rate
         for connection in cluster.graph.striped().connections:
@@ -215,10 +215,10 @@ class GraphFabric:
         """bytes per second of each port as faults leave it, without variation over time"""
         self._varied: dict[Port, float] = {}
         """the present factor of each port whose bandwidth varies over time"""
-        self._with_server: dict[bool, Routed] = {}
-        """the hops between workers and the server, by direction"""
-        self._of_server: dict[tuple[int, bool], PathTable] = {}
-        """the paths between workers and the server, by bytes and direction"""
+        self._with_server: dict[tuple[Rank, bool], Routed] = {}
+        """the hops between workers and a server, by direction"""
+        self._of_server: dict[tuple[Rank, int, bool], PathTable] = {}
+        """the paths between workers and a server, by bytes and direction"""
 
     def reduce_cost(self, ranks: Sequence[Rank], nbytes: float, library: Library) -> float:
         members = Counter(map(self._cluster.node_of, ranks))
@@ -285,29 +285,30 @@ class GraphFabric:
             return self._tables.find(sources, targets, nbytes)
         return stacked(list(map(self.path, sources.tolist(), targets.tolist(), nbytes.tolist())))
 
-    def server_paths(self, nbytes: int, *, to_server: bool) -> PathTable | None:
-        """Returns the paths between every worker and the server; None while links are broken.
+    def server_paths(self, server: Rank, nbytes: int, *, to_server: bool) -> PathTable | None:
+        """Returns the paths between every worker and a server; None while links are broken.
 
         The paths of each number of bytes are looked up once.
 
         Args:
+            server: the server.
             nbytes: the bytes of each message.
             to_server: whether the server receives; it sends otherwise.
         """
         if self._cache is not self._whole:
             return None
-        if (known := self._of_server.get((nbytes, to_server))) is None:
-            sizes = np.full(self._cluster.workers, float(nbytes))
-            known = self._of_server[nbytes, to_server] = self._tables.of_size(self._server_hops(to_server), sizes)
+        if (known := self._of_server.get((server, nbytes, to_server))) is None:
+            sizes, hops = np.full(self._cluster.workers, float(nbytes)), self._server_hops(server, to_server)
+            known = self._of_server[server, nbytes, to_server] = self._tables.of_size(hops, sizes)
         return known
 
-    def _server_hops(self, to_server: bool) -> Routed:
-        """Returns the hops between every worker and the server."""
-        if to_server not in self._with_server:
+    def _server_hops(self, server: Rank, to_server: bool) -> Routed:
+        """Returns the hops between every worker and a server."""
+        if (known := self._with_server.get((server, to_server))) is None:
             workers = np.arange(self._cluster.workers)
-            ends = workers, np.full(len(workers), len(workers))
-            self._with_server[to_server] = self._tables.routed(*(ends if to_server else ends[::-1]))
-        return self._with_server[to_server]
+            ends = workers, np.full(len(workers), server)
+            known = self._with_server[server, to_server] = self._tables.routed(*(ends if to_server else ends[::-1]))
+        return known
 
     def alike(self, groups: Sequence[Sequence[Rank]]) -> AlikeGroups | None:
         """Returns which groups have alike paths between their members; None if this is not known.
@@ -348,7 +349,7 @@ class GraphFabric:
             cards = cluster.card_of(source, to), cluster.card_of(to, source)
         cache, key = self._cache, (here, there, *cards)
         if key not in cache.known and max(source, to) >= cluster.workers >= MANY_WORKERS and cache is self._whole:
-            legs = self._server_hops(to >= cluster.workers)
+            legs = self._server_hops(max(source, to), to >= cluster.workers)
             at = int(np.searchsorted(legs.away, min(source, to)))
             hops = legs.hops[legs.first[at] : legs.first[at + 1]].tolist()
             cache.known[key] = tuple(cache.routes.connections[hop] for hop in hops)
@@ -394,7 +395,7 @@ class GraphFabric:
         link = self._cluster.nodes[self._cluster.node_of(source)].intra_node_link
         piece = link.piece(nbytes)
         limit = piece.bytes_per_s if link.pieces else math.inf
-        start, end = (min(rank, self._cluster.workers) for rank in (source, to))
+        start, end = (min(rank, self._cluster.ranks[-1]) for rank in (source, to))
         ports = (f"out of rank {start}", f"into rank {end}")
         beyond_s = beyond_usual_s([(link.medium, piece.latency_s)], hops=2)
         return Path(ports, piece.latency_s, link.medium, limit, link.send_s, link.receive_s, beyond_s)

@@ -156,18 +156,20 @@ class PathTables:
         along: Callable[[Rank, Rank, tuple[Connection, ...], bool, float], Path],
     ) -> None:
         self._cluster, self._routes, self._along = cluster, routes, along
-        ranks, numbers = [Rank(rank) for rank in range(cluster.workers + 1)], routes.numbers
+        ranks, numbers = list(map(Rank, cluster.ranks)), routes.numbers
         self._vertex = np.array([numbers[copied.get(rank) or cluster.vertex_of(rank)] for rank in ranks])
         self._node = np.array([cluster.node_of(rank) for rank in ranks])
         self._stop = np.array([numbers[passed[rank]] if rank in passed else -1 for rank in ranks])
         self._shares = np.zeros(len(numbers), dtype=np.int64)
         self._shares[[numbers[seat] for seat in cluster.shares]] = list(cluster.shares.values())
-        workers, server = ranks[:-1], ranks[-1]
-        own = [cluster.card_of(rank, server) for rank in workers] if cluster.has_cards else []
-        near = [cluster.card_of(server, rank) for rank in workers] if cluster.has_cards else []
-        self._card, self._of_server = (
-            np.array([-1 if name is None else numbers[name] for name in names], dtype=np.int64) for names in (own, near)
-        )
+        workers, servers = ranks[: cluster.workers], ranks[cluster.workers :]
+        own = [cluster.card_of(rank, servers[0]) for rank in workers] if cluster.has_cards else []
+        near = [[cluster.card_of(server, rank) for rank in workers] if cluster.has_cards else [] for server in servers]
+
+        def cards(names: Sequence[str | None]) -> Numbers:
+            return np.array([-1 if name is None else numbers[name] for name in names], dtype=np.int64)
+
+        self._card, self._of_server = cards(own), np.array(list(map(cards, near)))
 
     def find(self, sources: Numbers, targets: Numbers, nbytes: Amounts) -> PathTable:
         """Returns the paths of messages; arguments as for `Fabric.paths`."""
@@ -294,7 +296,8 @@ class PathTables:
     def _cards(self, ranks: Numbers, others: Numbers) -> Numbers:
         """Returns the card of each rank for a message with another one; −1 without."""
         last = len(self._card) - 1
-        own, near = self._card[np.minimum(ranks, last)], self._of_server[np.minimum(others, last)]
+        own = self._card[np.minimum(ranks, last)]
+        near = self._of_server[np.maximum(ranks - last - 1, 0), np.minimum(others, last)]
         cards: Numbers = np.where(ranks <= last, own, near)
         return cards
 

@@ -219,7 +219,7 @@ class Simulation:
         task = SimulatedTask(station, me, "main", Promise(lambda: "its program"), lane)
         if self.job.deaths:
             self._deaths.begin(task, self._processes[me.rank])
-        if me.rank == me.server and self._handling.threads > 1:
+        if me.role == "server" and self._handling.threads > 1:
             self._threads[task] = Threads(
                 self.env,
                 self._handling.threads,

@@ -221,13 +221,13 @@ def receiving_of(plan: Plan, network: ClusterNetwork | None) -> Handling:
     if network is None:
         return Handling(threads=server.threads)
     receiving = LIBRARIES[plan.wiring.library].receiving
-    transport, server_rank = transport_of(cluster.graph), plan.job.team[0].server
+    transport, servers = transport_of(cluster.graph), frozenset(plan.job.team[0].servers)
     in_order = (receiving.order if server.receive == "auto" else server.receive) == "in-order"
 
     @cache
     def networked(source: Rank, to: Rank) -> bool:
-        if max(source, to) == server_rank and cluster.workers >= MANY_WORKERS:
-            paths = network.fabric.server_paths(0, to_server=to == server_rank)
+        if (server := max(source, to)) in servers and cluster.workers >= MANY_WORKERS:
+            paths = network.fabric.server_paths(server, 0, to_server=to == server)
             if paths is not None:
                 return bool(paths.medium[min(source, to)] == SLOWNESS.index("network"))
         return network.fabric.path(source, to, 0).medium == "network"
@@ -242,19 +242,20 @@ def receiving_of(plan: Plan, network: ClusterNetwork | None) -> Handling:
 
     def receive_s(source: Rank, to: Rank, nbytes: int) -> float:
         """The copy into a receive that a worker has posted runs while the message arrives."""
-        return cost_s(source, to, nbytes) if in_order and to != server_rank else 0.0
+        return cost_s(source, to, nbytes) if in_order and to not in servers else 0.0
 
     def copy_s(source: Rank, to: Rank, nbytes: int) -> float:
-        return 0.0 if in_order and to != server_rank else cost_s(source, to, nbytes)
+        return 0.0 if in_order and to not in servers else cost_s(source, to, nbytes)
 
     def waits(to: Rank, nbytes: int) -> bool:
-        return in_order and to == server_rank and not receiving.eager(nbytes, transport)
+        return in_order and to in servers and not receiving.eager(nbytes, transport)
 
     def alike() -> Sequence[int] | None:
         """The costs depend on the slowest medium of each path, and on the memory of the receiver."""
-        if server_rank is None or cluster.workers < MANY_WORKERS:
+        if len(servers) != 1 or cluster.workers < MANY_WORKERS:
             return None
-        to, back = (network.fabric.server_paths(0, to_server=to_server) for to_server in (True, False))
+        (server,) = servers
+        to, back = (network.fabric.server_paths(server, 0, to_server=to_server) for to_server in (True, False))
         if to is None or back is None:
             return None
         memories: dict[float, int] = {}
@@ -391,7 +392,7 @@ def links_of(network: ClusterNetwork) -> Links | None:
     pairs = [(here, there, connection.link) for here, there, connection in ways]
     ports = [port(here, there) for here, there, _ in ways]
     bandwidth = [connection.bytes_per_s_from(here) for here, _, connection in ways]
-    for rank in map(Rank, range(cluster.workers + 1)):
+    for rank in map(Rank, cluster.ranks):
         inside = f"out of rank {rank}", f"into rank {rank}"
         if not any(map(carried.get, inside)):
             continue
@@ -415,14 +416,14 @@ def processors_of(plan: Plan) -> Processors | None:
     Args:
         plan: the run.
     """
-    cluster, server = plan.cluster, plan.job.team[0].server
+    cluster, servers = plan.cluster, frozenset(plan.job.team[0].servers)
     shares = {node.name: taken_of(plan, node).share for node in cluster.nodes}
     if not any(shares.values()):
         return None
 
     def demand(rank: Rank) -> Demand:
         share = shares[cluster.nodes[cluster.node_of(rank)].name]
-        return NO_DEMAND if rank == server or not share else Demand(rank, 1.0, share, message=share)
+        return NO_DEMAND if rank in servers or not share else Demand(rank, 1.0, share, message=share)
 
     return Processors(cache(demand))
 

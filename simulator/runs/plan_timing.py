@@ -78,11 +78,12 @@ class PlanTiming:
 
     def _measured_s(self, rank: Rank, op: Charge) -> float:
         """Returns the seconds of arithmetic on a measured machine; a server's work includes one update."""
-        share = op.bytes / self.plan.job.learner.initial().nbytes
-        seconds = self.costs.arithmetic_s(share, op.traffic)
-        if rank != self.plan.job.team[0].server:
+        whole, me = self.plan.job.learner.initial().nbytes, self.plan.job.team[rank]
+        seconds = self.costs.arithmetic_s(op.bytes / whole, op.traffic)
+        if me.role != "server":
             return seconds
-        return self.costs.serve_s + max(0.0, seconds - self.costs.arithmetic_s(1.0, COMBINE))
+        held = 1.0 if me.shard is None else me.layout.size / self.plan.job.team[0].layout.size
+        return held * self.costs.serve_s + max(0.0, seconds - self.costs.arithmetic_s(held, COMBINE))
 
     def load_s(self, rank: Rank, samples: int) -> float:
         return (self._has_server and self.costs.server_load_s) or self.costs.load_s
