@@ -90,7 +90,11 @@ def as_sync_sgd(job: Job) -> Job:
 
 def _workers(job: Job) -> Any:
     """Returns the team without its servers, as in sync-sgd."""
-    return tuple(dataclasses.replace(me, world=me.workers, server=None, servers=(), shards=()) for me in job.team if me.role == "worker")
+    return tuple(
+        dataclasses.replace(me, world=me.workers, server=None, servers=(), shards=())
+        for me in job.team
+        if me.role == "worker"
+    )
 
 
 REFERENCES: dict[Guarantee, tuple[str, Callable[[Job], Job]]] = {

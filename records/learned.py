@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.algorithms.core.buckets import Bucket
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import RecordUpdate
-from paceline.algorithms.runtime.weights_owner import Update
+from paceline.algorithms.core.values import Rank, join
+from paceline.algorithms.runtime.weights_owner import Update, WholeVersions
 from paceline.records.trace import Schedule, Snapshot
 
 
@@ -30,15 +32,19 @@ class Learned:
     Args:
         job: the run's job.
         schedule: when the weights are evaluated.
+        shard: the layers of one of several servers, if the weights are these. Their samples are counted by version, so
+            that evaluations of all shards are due at the same versions.
     """
 
-    def __init__(self, job: Job, schedule: Schedule) -> None:
+    def __init__(self, job: Job, schedule: Schedule, shard: Bucket | None = None) -> None:
         self._job = job
         self._schedule = schedule
+        self._shard = shard
         self.samples = 0
         """number of samples used for the weights, those of local steps included"""
         self._shown: Snapshot | None = None
-        self.latest = Snapshot(0.0, 0, 0, job.learner.initial())
+        initial = job.learner.initial()
+        self.latest = Snapshot(0.0, 0, 0, initial if shard is None else initial[shard.part])
         """the present weights"""
 
     def applied(self, op: RecordUpdate, version: int, rows: Sequence[Update], now_s: float) -> Snapshot | None:
@@ -74,7 +80,9 @@ class Learned:
         counts the updates of all workers.
         """
         job, method = self._job, self._job.method
-        if method.has_server:
+        if self._shard is not None:
+            self.samples = job.samples_in(version)
+        elif method.has_server:
             self.samples += sum(row.samples for row in rows)
         elif method.shared:
             self.samples = job.samples_in(version)
@@ -107,3 +115,28 @@ class Learned:
         self.latest, self.samples = kept.latest, kept.samples
         self._shown = self.latest if kept.shown else None
         self._schedule.due(updates=self._updates(self.latest.version), samples=self.samples)
+
+
+class WholeSnapshots:
+    """Joins the snapshots of the shards of several servers, which are due at the same versions.
+
+    With a single owner of the weights, its snapshots stay as they are.
+
+    Args:
+        job: the run's job.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._versions = WholeVersions[Snapshot](job.owners) if job.team[0].shards else None
+
+    def add(self, owner: Rank, shot: Snapshot) -> Snapshot | None:
+        """Adds a snapshot; returns the whole weights of its version, or None if it is not the last shard of them.
+
+        The time is that of the last shard.
+        """
+        if self._versions is None:
+            return shot
+        if (shots := self._versions.add(owner, shot.version, shot)) is None:
+            return None
+        last_s = max(part.time_s for part in shots)
+        return dataclasses.replace(shots[0], time_s=last_s, vector=join([part.vector for part in shots]))

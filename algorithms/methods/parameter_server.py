@@ -334,11 +334,11 @@ class Sharded(ParameterServer):
         every = tuple(range(len(me.shards)))
         return ShardedReplica(0, replica.weights, replica.optimizer_state, kept, (0,) * len(every), every)
 
-    def worker(self, me: RankContext, state: Any) -> Routine[Any]:
-        return self.worker_of_shards(me, state) if me.shards else super().worker(me, state)
+    def worker(self, me: RankContext, state: Replica) -> Routine[Replica]:
+        return self.worker_of_shards(me, state) if isinstance(state, ShardedReplica) else super().worker(me, state)
 
     @program
-    def worker_of_shards(self, me: RankContext, state: ShardedReplica) -> Program[ShardedReplica]:
+    def worker_of_shards(self, me: RankContext, state: ShardedReplica) -> Program[Replica]:
         """As `worker`, with a push to each server and an answer of each."""
         while step := (yield from NextStep(state)):
             gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
@@ -399,7 +399,7 @@ class SyncSgdPs(Sharded):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Damped(Sharded):
+class Damped(ParameterServer):
     """Base of servers that apply stale gradients, optionally with a lower weight."""
 
     ranges: ClassVar[Mapping[str, Range]] = {"damping_base": (lambda base: base >= 1, "a number of 1 or more")}
@@ -421,7 +421,7 @@ class Damped(Sharded):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsyncSgd(Damped):
+class AsyncSgd(Sharded, Damped):
     """Each worker's gradient is applied when it arrives, and the worker receives the new weights.
 
     server, on push g from i:  x ← x − η g;  version ← version + 1;  reply x
@@ -449,7 +449,7 @@ class AsyncMsgd(AsyncSgd):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Softsync(Damped):
+class Softsync(Sharded, Damped):
     """n-softsync: an update for every c gradients, from any workers, each weighted by its own staleness.
 
     c = ⌊P / n⌋;  server, after c gradients g_k:  x ← x − (1/c) Σ_k η(τ_k) g_k;  version ← version + 1

@@ -28,6 +28,7 @@ from paceline.algorithms.methods.parameter_server import (
     ParameterServer,
     Push,
     ServerStopped,
+    Sharded,
     opened,
     server_of,
 )
@@ -37,7 +38,7 @@ DUTTA = "Dutta, Joshi, Ghosh, Dube, Nagpurkar, 'Slow and Stale Gradients Can Win
 
 
 @dataclass(frozen=True, kw_only=True)
-class KBatchAsync(Damped):
+class KBatchAsync(Sharded, Damped):
     """K-batch-async: one update for every K gradients of any workers; no worker waits for another.
 
     server, after K gradients g_k from any workers:  x ← x − η (1/K) Σ_k g_k;  version ← version + 1
@@ -58,13 +59,14 @@ class KBatchAsync(Damped):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KAsync(KBatchAsync):
+class KAsync(Damped):
     """K-async: one update for every K gradients from K workers, which wait for it; the others continue.
 
     server, after K gradients g_k from different workers:  x ← x − η (1/K) Σ_k g_k;  reply x to these K
 
     A worker continues only after the update with its gradient, so an update contains at most one gradient of a worker.
-    K = P is synchronous SGD, K = 1 asynchronous SGD.
+    K = P is synchronous SGD, K = 1 asynchronous SGD. There is one server: of several, each could wait for workers that
+    wait for the others.
     """
 
     name = "k-async"
@@ -76,12 +78,10 @@ class KAsync(KBatchAsync):
     """K, workers in an update, 1 … P; None: half of them, rounded up; provenance: ours"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        problems = super().problems(nodes) + self.too_many("k", nodes)
-        if self.servers > 1:
-            problems.append(
-                f"servers: found {self.servers}, expected 1: servers could wait for workers that wait for other servers"
-            )
-        return problems
+        return super().problems(nodes) + self.too_many("k", nodes)
+
+    def needed(self, workers: int) -> int:
+        return half(workers) if self.k is None else self.k
 
 
 @dataclass(frozen=True, kw_only=True)

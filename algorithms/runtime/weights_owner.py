@@ -43,7 +43,10 @@ class Update(NamedTuple):
 
 
 class LayerUpdate(NamedTuple):
-    """One input of the update of one layer, in a method that applies layers separately: a row of ``layers.parquet``."""
+    """One input of the update of one layer, in a method that applies layers separately: a row of ``layers.parquet``.
+
+    With several servers, it is one input of the update of the layers of one of them, which count their own versions.
+    """
 
     time_s: float
     rank: Rank

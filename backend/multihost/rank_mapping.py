@@ -4,7 +4,8 @@ Rules of this file:
 
 * The workers of a scenario's node stay together: they are placed on one host if any has enough free processes, because
   they share memory. Nodes are distributed to hosts evenly and in order.
-* The server, if the method has one, is placed on the first host with a free process, as in `emulated_hosts`.
+* A server is placed on the host of its node, or on the first one with a free process: several servers are on the nodes
+  in turn, and a single one is on the first.
 * Processes that are left over take no part in the method.
 * Every process computes the mapping from the same data, so it need not be communicated.
 """
@@ -113,16 +114,17 @@ def map_ranks(hosts: Sequence[Host], team: Sequence[RankContext]) -> RankMapping
         place = next(place for place in ([] if wanted is None else [free[wanted]]) + free if place)
         rank_of[place.pop(0)] = rank
 
-    nodes = list(dict.fromkeys(me.node for me in team if me.role == "worker"))
+    nodes, homes = list(dict.fromkeys(me.node for me in team if me.role == "worker")), list[int | None]()
     for number, node in enumerate(nodes):
         dealt = number * len(hosts) // len(nodes)
         order = [dealt, *range(len(hosts))]
         home = next((index for index in order if len(free[index]) >= len(node)), None)
+        homes.append(home)
         for rank in node:
             take(rank, home)
     for me in team:
         if me.role != "worker":
-            take(me.rank)
+            take(me.rank, homes[me.host] if me.shards else None)
     return RankMapping(tuple(hosts), tuple(team), rank_of)
 
 
@@ -134,15 +136,25 @@ def refuse(hosts: Sequence[Host], jobs: Mapping[str, Job]) -> None:
         jobs: the jobs by the names of their algorithms.
 
     Raises:
-        InputError: there are too few processes, or shared memory would have to reach from host to host.
+        InputError: there are too few processes, shared memory would have to reach from host to host, or servers of
+            several hosts would have to be evaluated during the run.
     """
     count = sum(len(host.processes) for host in hosts)
     largest, needed = max(((name, len(job.team)) for name, job in jobs.items()), key=lambda pair: pair[1])
     if needed > count:
+        servers = "servers" if jobs[largest].method.num_servers > 1 else "server"
         raise InputError(
-            f"found {count} process{'es' * (count > 1)}, and {largest} has {needed} ranks, its server included; "
+            f"found {count} process{'es' * (count > 1)}, and {largest} has {needed} ranks, its {servers} included; "
             f"start {needed} or more (torchrun: --nnodes times --nproc-per-node; srun and mpirun: -n {needed})"
         )
+    apart = [
+        f"{name}: its {job.method.num_servers} servers are on more than one host, and the weights that they hold are "
+        "evaluated together only after the run; expected no stop.accuracy and no stop.loss"
+        for name, job in jobs.items()
+        if job.team[0].shards and job.budget.scored and not map_ranks(hosts, job.team).whole(Group(job.owners))
+    ]
+    if apart:
+        raise InputError("\n".join(apart))
     torn = [
         f"{name}: its {len(job.team[0].workers)} workers share memory, and are on more than one host; give one host "
         f"{len(job.team[0].workers)} processes or more, or take a method with a server"

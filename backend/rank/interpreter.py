@@ -63,10 +63,10 @@ class RankWeightsOwner(WeightsOwner[Learned]):
     """The updates of one real rank, and the weights being learned if it owns them or may come to own them."""
 
     def __init__(self, station: RankStation, job: Job, schedule: Schedule) -> None:
-        me = station.me.rank
-        self.follows = me in followed(job, station.board.spare)
-        """whether it records its weights as those being learned"""
-        learned = {me: Learned(job, schedule)} if self.follows else {}
+        me, shard = station.me.rank, station.me.shard
+        self.follows = shard is not None or me in followed(job, station.board.spare)
+        """whether it records its weights as those being learned, or as a shard of them"""
+        learned = {me: Learned(job, schedule, shard)} if self.follows else {}
         super().__init__(job, learned, station.recorder.update, self._store)
         self.station = station
         self.until = NEVER
@@ -94,6 +94,10 @@ class RankWeightsOwner(WeightsOwner[Learned]):
         super().learn(rank, op, version, rows, now_s)
         self.station.status.counters.applied(rows, self.learned.samples if self.follows else 0)
 
+    def learn_shard(self, rank: Rank, op: RecordUpdate, version: int, rows: Sequence[Update], now_s: float) -> None:
+        """Notes the update of the own shard; the shards are joined after the run."""
+        self.learn(rank, op, version, rows if rank == self.job.weights_owner else [], now_s)
+
     def kept(self) -> Kept | None:
         """Returns the state of the weights being learned for a checkpoint; None at other ranks than their owner."""
         return self.learned.kept() if self.follows else None
@@ -106,7 +110,7 @@ class RankWeightsOwner(WeightsOwner[Learned]):
 
     def _store(self, shot: Snapshot) -> None:
         """Stores weights for evaluation after the run; without a copy, since programs change no vector in place."""
-        if self.station.board.weights_owner == self.station.me.rank:
+        if self.station.me.shard is not None or self.station.board.weights_owner == self.station.me.rank:
             self.station.recorder.evaluation(shot)
             if self.job.budget.scored:  # the launcher is waiting for it
                 self.station.recorder.flush()
@@ -251,7 +255,8 @@ class Interpreter:
         if self._state is None:
             self.weights_owner.show()
             owner = self.weights_owner
-            initial = owner.learned.latest.vector if owner.follows else self.job.learner.initial()
+            whole = owner.follows and me.shard is None
+            initial = owner.learned.latest.vector if whole else self.job.learner.initial()
             self._state = method.begin(me, initial)
         while True:
             if self.checkpointer is not None:

@@ -19,11 +19,12 @@ from typing import Any
 from paceline.algorithms.core.errors import PacelineError, RunFailed
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext
-from paceline.algorithms.core.values import Rank
+from paceline.algorithms.core.values import Rank, join
 from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
 from paceline.backend.status.recorder import Heard, Kind, Tail
 from paceline.backend.supervision.clock_sync import Alignment
 from paceline.backend.transports.cells import landed
+from paceline.records.learned import WholeSnapshots
 from paceline.records.recorder import Recorder
 from paceline.records.trace import LostUpdates, Snapshot, Span, Trace
 
@@ -86,8 +87,10 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     clocks = clocks or {}
     sent_s: dict[float, float] = {}
     """when messages were sent from other hosts: converts the sender's clock to host 0's"""
-    ends, late, weights = [], 0.0, []
+    ends, late, weights = [], 0.0, list[Any]()
+    shots: list[Snapshot | None] = []
     adds = Counter[tuple[Path, str]]()
+    joined = WholeSnapshots(job)
     transports: list[Mapping[str, Iterable[str]]] = []
     for me in job.team:
         heard: list[Heard] = []
@@ -101,7 +104,7 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
                 case "layer":
                     trace.layers.append(value)
                 case "snapshot":
-                    trace.snapshots.append(value)
+                    shots.append(joined.add(me.rank, value))
                 case "heard":
                     heard.append(value)
                 case "outcome":
@@ -134,9 +137,10 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     trace.updates.sort(key=lambda update: (update.time_s, update.rank))
     # a cancelled gradient may finish on its device after the program has ended
     trace.wall_s = max([*ends, *(span.end_s for span in trace.spans)], default=0.0)
-    trace.snapshots.sort(key=lambda shot: shot.time_s)  # there are several owners if the first one has died
+    # there are several owners if the first one has died
+    trace.snapshots = sorted((shot for shot in shots if shot is not None), key=lambda shot: shot.time_s)
     last = [shot.vector for shot in trace.snapshots[-1:]]
-    trace.weights = next(iter([*weights, *last]), None)  # of the first owner that has ended
+    trace.weights = next(iter([*_whole(job, weights), *last]), None)  # of the first owner that has ended
     if len(ends) == len(job.team):  # a killed rank has not recorded its additions
         trace.lost_updates = lost_updates(adds)
     trace.notes |= {"started_monotonic_s": start_s, "pace_late_s": late}
@@ -145,6 +149,13 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
         for traffic in ("collectives", "messages")
     }
     return trace
+
+
+def _whole(job: Job, weights: Sequence[Any]) -> Sequence[Any]:
+    """Returns the weights that owners had at their ends, joined if they are the shards of several servers."""
+    if not (shards := job.team[0].shards):
+        return weights
+    return [join(weights)] if len(weights) == len(shards) else []
 
 
 def _on_first(

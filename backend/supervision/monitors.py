@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,9 @@ from paceline.backend.status.recorder import Tail
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision import failure_messages
 from paceline.backend.supervision.gather import stream_of
+from paceline.records.learned import WholeSnapshots
 from paceline.records.targets import Goal
+from paceline.records.trace import Snapshot
 
 CHECKS = 40
 """checks per timeout"""
@@ -200,19 +202,28 @@ class GoalMonitor:
         self._goal = Goal(job.budget)
         self._reason: Reason | None = None
         """the reason to end the run; None before that"""
+        self._joined = WholeSnapshots(job)
         self.follow(board.weights_owner)
 
     def follow(self, owner: Rank) -> None:
-        """Reads the snapshots of this rank from now on."""
-        self._tail = Tail(stream_of(self._folder, owner))
+        """Reads the snapshots of this rank from now on, or those of all servers if each has a shard of the weights."""
+        owners = self._job.owners if self._job.team[0].shards else [owner]
+        self._tails = {rank: Tail(stream_of(self._folder, rank)) for rank in owners}
 
     def check(self) -> None:
         """Evaluates new snapshots and stops the run if one of them reaches the goal."""
         if not self._job.budget.scored or self._board.stopping:
             return
-        snapshots = (value for kind, value in self._tail.read() if kind == "snapshot")
+        snapshots = self._snapshots()
         while self._reason is None and (snapshot := next(snapshots, None)) is not None:
             self._reason = self._goal.reached(self._job.learner.evaluate(snapshot.vector))
             self._board.scored = Scored(self._goal.loss, self._goal.accuracy)
         if self._reason is not None:
             self._board.stop_if_free(self._reason)  # if the lock is taken, the next check tries again
+
+    def _snapshots(self) -> Iterator[Snapshot]:
+        """Yields new snapshots of the whole weights."""
+        for rank, tail in self._tails.items():
+            for kind, value in tail.read():
+                if kind == "snapshot" and (shot := self._joined.add(rank, value)) is not None:
+                    yield shot

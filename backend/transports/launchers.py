@@ -283,10 +283,13 @@ def script(scenario: Scenario, arguments: Sequence[str]) -> str:
     """
     plans = scenario.plans()
     placed = scenario.cluster.build(scenario.workload).placement
-    workers, served = max(map(len, placed)), any(plan.job.method.has_server for plan in plans)
+    workers, servers = max(map(len, placed)), max(plan.job.method.num_servers for plan in plans)
+    served = -(-servers // len(placed))
     amount = f"{workers} worker{'s' * (workers > 1)}"
     why = f"{amount} on each node of the scenario's cluster"
-    if served:
+    if servers > 1:
+        why += f"; {served} more for the {servers} servers, which are on the nodes in turn"
+    elif servers:
         why += "; one task more, since the first node also has the server: on other nodes it takes no part"
     tasks, train = workers + served, scenario.train
     gpus = 1 if train.share_gpus else tasks

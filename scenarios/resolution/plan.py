@@ -366,6 +366,12 @@ def refuse_simulated_only(scenario: Scenario) -> None:
             f"cluster.server.threads: found {scenario.cluster.server.threads}, which only a simulation has; for a real "
             "run expected 1 (`--set cluster.server.threads=1`)"
         )
+    several = [method.name for method in Algorithms.of(scenario.algorithms) if method.num_servers > 1]
+    if several and scenario.evaluate.every.unit == "seconds":
+        problems.append(
+            f"evaluate.every: found {scenario.evaluate.every.text!r} for {several[0]} with several servers, whose "
+            "clocks differ; expected updates, samples or epochs (`--set evaluate.every='1 epoch'`)"
+        )
     for key in scenario.record.asked:
         problems.append(
             f"record.{key}: found {getattr(scenario.record, key)}, which only a simulation measures, at no cost in "

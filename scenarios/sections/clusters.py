@@ -238,7 +238,9 @@ def _memory_factor(local: topologies.LinkModel) -> float:
 class Server(Section):
     """The parameter server."""
 
-    node: Default[fields.Index] = Field(default=0, description="the node that hosts the server, counted from 0")
+    node: Default[fields.Index] = Field(
+        default=0, description="the node that hosts the server, or the first of several, counted from 0"
+    )
     threads: Default[fields.Count] = Field(
         default=1, description="messages that the server handles at once, in a simulation; a real run's handles one"
     )

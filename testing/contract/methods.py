@@ -19,7 +19,7 @@ from paceline.algorithms.methods.elastic import Easgd, SyncEasgd3
 from paceline.algorithms.methods.gossip import AdPsgd, Gossip
 from paceline.algorithms.methods.layerwise import Agd, LayerwiseSgdNextForward
 from paceline.algorithms.methods.local_sgd import Hsgd
-from paceline.algorithms.methods.parameter_server import AsyncSgd
+from paceline.algorithms.methods.parameter_server import AsyncSgd, SyncSgdPs
 from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import KSync
 from paceline.algorithms.methods.periodic import HbsSgd
@@ -32,7 +32,9 @@ STEPS = 17  # no multiple of the number of workers or of a period below
 NODES = [[0, 1], [2, 3]]
 METHODS: list[Method] = [
     SyncSgd(),
+    SyncSgdPs(servers=2),
     AsyncSgd(),
+    AsyncSgd(servers=2),
     Ssp(slack=1),
     KSync(),
     Easgd(),
@@ -50,10 +52,15 @@ METHODS: list[Method] = [
 """methods that together use all operations except shared cells"""
 
 
+def case_name(method: Method) -> str:
+    """Returns the name of a case: that of the method, with the number of its servers if there are several."""
+    return method.name + (f" on {method.num_servers} servers" if method.num_servers > 1 else "")
+
+
 class MethodsContract(Contract):
     """The built-in methods end when they should, and keep their guarantees."""
 
-    @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+    @pytest.mark.parametrize("method", METHODS, ids=case_name)
     def test_a_method_keeps_its_guarantees(self, interpreter: Interpreter, method: Method) -> None:
         job = job_of(method, steps=STEPS, nodes=NODES)
         trace = interpreter(job)
@@ -121,6 +128,7 @@ def the_clock_never_goes_back(job: Job, trace: Trace) -> None:
 
 def it_keeps_its_promises(job: Job, trace: Trace) -> None:
     """The weights have moved, and no guarantee of the method is violated."""
-    vectors = [state.weights.vector for state in trace.states.values()]
-    assert max(np.abs(vector - job.learner.initial()).max() for vector in vectors) > 0.1
+    begun = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
+    moved = [np.abs(state.weights.vector - begun[rank].weights.vector) for rank, state in trace.states.items()]
+    assert max(away.max() for away in moved) > 0.1
     assert broken(job, trace) == []

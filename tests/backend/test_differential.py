@@ -16,6 +16,7 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.core.job import Evaluation, Job, Learner, OneByOne
 from paceline.algorithms.core.method import changed
 from paceline.algorithms.core.values import Layout, Rank, Samples
+from paceline.algorithms.methods.parameter_server import SyncSgdPs
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.replay import Recording, replay
@@ -160,6 +161,18 @@ def test_the_interpreters_agree_with_accumulated_gradients(name: str) -> None:
     the_same_weights(outcomes, learner, "float64")
     the_same_updates_and_staleness(outcomes)
     assert {row.samples for row in traces["real"].updates} == {3 * 16}
+
+
+@pytest.mark.parametrize("servers", sampled([1, 2, 4], [4]))
+def test_several_servers_are_a_single_server(servers: int) -> None:
+    """Bit for bit: servers add the gradients of tensors in the order of ranks, whatever part of them they hold."""
+    learner = learner_of("digits-mlp", "float64")
+    job, single = (job_with(SyncSgdPs(servers=count, momentum=0.5), learner, steps=STEPS) for count in (servers, 1))
+    expected = plain(in_any_order(single).weights)
+    for interpret in INTERPRETERS.values():
+        trace = interpret(job)
+        np.testing.assert_array_equal(plain(trace.weights), expected)
+        assert staleness_table(trace) == staleness_table(in_any_order(single))
 
 
 def the_same_weights(outcomes: dict[str, Outcome], learner: Learner, precision: str) -> None:

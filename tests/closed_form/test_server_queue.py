@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,14 @@ from paceline.algorithms.core.operations import (
     Wait,
 )
 from paceline.algorithms.core.program import Program, Routine, program
-from paceline.algorithms.core.values import Message, Rank
+from paceline.algorithms.core.values import Layer, Layout, Message, Rank
+from paceline.algorithms.methods.parameter_server import SyncSgdPs
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.host_costs import NO_HANDLING, Handling, HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, NetworkModel, NoCost
 from tests.clusters import answer, played, star
-from tests.support import FixedTiming, built, job_of, nodes_for
+from tests.support import Bowl, FixedTiming, built, job_of, nodes_for
 
 EXACT = 1e-9
 """relative: sums of the same times in another order"""
@@ -455,3 +457,34 @@ def test_every_method_with_a_server(name: str, waits: bool, threads: int) -> Non
     assert times_s == sorted(times_s)
     assert max(row.time_s for row in other.updates) <= other.wall_s
     assert np.isfinite(other.weights).all()
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+def test_a_server_on_each_node_moves_as_many_bytes_as_a_ring(nodes: int) -> None:
+    """A step of `sync-sgd-ps` on P nodes whose links carry B bytes a second, without latencies, and free inside nodes.
+
+    The node of a single server receives P − 1 gradients of n bytes and sends as many weights: 2 (P − 1) n / B. With a
+    server on each node, n / P of them are on each: 2 (P − 1)/P n / B, as in a ring all-reduce.
+    """
+    size, compute_s = 120, 1.0
+
+    def step_s(servers: int) -> float:
+        job = job_of(SyncSgdPs(servers=servers), nodes, steps=3, learner=Layers(size))
+        network = ClusterNetwork(replace(star(*[1] * nodes, local_bytes_per_s=1e15), servers=servers))
+        trace = simulate_job(job, FixedTiming(compute=compute_s), network, Schedule(every=1))
+        *_, before, last = trace.snapshots
+        return last.time_s - before.time_s
+
+    whole_s = 2 * (nodes - 1) * 8 * size / 1000.0
+    assert step_s(1) == pytest.approx(compute_s + whole_s, rel=EXACT)
+    assert step_s(nodes) == pytest.approx(compute_s + whole_s / nodes, rel=EXACT)
+
+
+@dataclass(frozen=True)
+class Layers(Bowl):
+    """A bowl with twelve equal layers."""
+
+    @property
+    def layout(self) -> Layout:
+        edges = np.linspace(0, self.size, 13).astype(int).tolist()
+        return Layout(tuple(Layer(f"layer {start}", start, stop) for start, stop in pairwise(edges)))

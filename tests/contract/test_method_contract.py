@@ -5,19 +5,33 @@ from __future__ import annotations
 import pytest
 
 from paceline.algorithms import METHODS
+from paceline.algorithms.core.method import Method, changed
 from paceline.checking.cases import Effort
 from paceline.testing import GuaranteeViolated, MethodContract
 from tests.support import built
-from tests.thorough import FAMILIES, SIMILAR, cases, sampled
+from tests.thorough import FAMILIES, SIMILAR, cases, extra, sampled
 
 FEW = Effort(schedules=20, shrink_runs=50)
 EFFORT = Effort(schedules=cases(10, 400), workers=3, steps=4)
+SHARDED = ["sync-sgd-ps", "async-sgd"]
 
 
 @pytest.mark.parametrize("name", sampled(METHODS, lambda name: name in FAMILIES and name not in SIMILAR))
 def test_a_built_in_method_passes(name: str) -> None:
+    it_passes(built(name))
+
+
+@pytest.mark.parametrize("servers", [2, extra(3)])
+@pytest.mark.parametrize(
+    "name", sampled(["sync-sgd-ps", "async-sgd", "async-msgd", "softsync", "k-batch-async", "dc-asgd"], SHARDED)
+)
+def test_a_method_with_several_servers_passes(name: str, servers: int) -> None:
+    it_passes(changed(built(name), servers=servers))
+
+
+def it_passes(method: Method) -> None:
     """All guarantees of a method in one item, since an item for each would cost more than it checks."""
-    contract = type(f"Test_{name}", (MethodContract,), {"method": built(name), "effort": EFFORT})()
+    contract = type(f"Test_{method.name}", (MethodContract,), {"method": method, "effort": EFFORT})()
     checked = contract.explored()
     assert checked.schedules == EFFORT.schedules
     skipped = set[str]()

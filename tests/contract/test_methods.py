@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -12,9 +13,11 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import changed
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.parameter_server import Sharded
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.check_guarantees import broken, conserved
 from paceline.checking.moves import RoundRobin, Shuffled
+from paceline.records.trace import Trace
 from paceline.testing.contract.methods import (
     gradients_are_applied_once,
     it_keeps_its_promises,
@@ -27,7 +30,7 @@ from tests.contract.interpreters import BY_DEFAULT, REAL, SHUFFLED, every_interp
 from tests.exact import still
 from tests.folded import check_all
 from tests.support import UNLIKE, Uneven, built, job_of, nodes_for
-from tests.thorough import FAMILIES, SIMILAR, WAYS, sampled
+from tests.thorough import FAMILIES, SIMILAR, WAYS, extra, sampled
 
 
 def in_turn(name: str) -> bool:
@@ -66,6 +69,39 @@ def test_it_does_what_every_method_does(interpreter: Interpreter, name: str) -> 
             "it does nothing on an empty budget": lambda: it_does_nothing_on_an_empty_budget(interpreter, name),
         }
     )
+
+
+SEVERAL_SERVERS = [name for name, method in METHODS.items() if issubclass(method, Sharded)]
+
+
+@pytest.mark.parametrize("servers", [2, extra(3)])
+@every_pair(SEVERAL_SERVERS, ["sync-sgd-ps", "async-sgd"])
+def test_several_servers_do_what_every_method_does(interpreter: Interpreter, name: str, servers: int) -> None:
+    """Each makes all updates of its part of the weights, and every version of the whole weights is evaluated once."""
+    job = job_for(changed(built(name), servers=servers))
+    trace = interpreter(job)
+    per_update = job.method.samples_per_step(1, job.workers)
+    check_all(
+        {
+            "it runs to its budget": lambda: it_runs_to_its_budget(job, trace),
+            "no gradient is applied twice, or before it is computed": lambda: gradients_are_applied_once(trace),
+            "the clock never goes back": lambda: the_clock_never_goes_back(job, trace),
+            "it keeps its promises": lambda: it_keeps_its_promises(job, trace),
+            "all versions are evaluated": lambda: every_version_is_evaluated(trace),
+            "each shard has all updates": lambda: each_shard_has(trace, servers, STEPS * per_update),
+        }
+    )
+
+
+def every_version_is_evaluated(trace: Trace) -> None:
+    assert [shot.version for shot in trace.snapshots] == list(range(STEPS + 1))
+    np.testing.assert_array_equal(trace.snapshots[-1].vector, trace.weights)
+
+
+def each_shard_has(trace: Trace, servers: int, gradients: int) -> None:
+    by_shard = Counter(row.layer for row in trace.layers)
+    assert list(by_shard.values()) == [gradients] * servers
+    assert max(Counter((row.layer, row.rank, row.step) for row in trace.layers).values()) == 1
 
 
 def it_does_nothing_on_an_empty_budget(interpreter: Interpreter, name: str) -> None:

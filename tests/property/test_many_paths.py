@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def cluster(node: str, library: str, link: str, workers_per_node: int | None = N
     plan = load(
         {
             "name": "many",
-            "algorithms": ["sync-sgd"],
+            "algorithms": [{"name": "async-sgd", "servers": 3}],
             "workload": {"model": "lenet", "batch_per_worker": 1, "learning": "none"},
             "cluster": {"nodes": [part], "network": network},
             "stop": {"updates": 1},
@@ -89,9 +89,11 @@ NETWORKS = [
 @pytest.mark.parametrize(("node", "library", "link", "workers"), NETWORKS)
 def test_many_paths_are_those_of_single_messages(node: str, library: str, link: str, workers: int | None) -> None:
     fabric = cluster(node, library, link, workers).fabric
-    ranks = fabric._cluster.workers + 1
+    workers_of_all, ranks = fabric._cluster.workers, len(fabric._cluster.ranks)
+    assert ranks == workers_of_all + 3
     drawn = np.random.default_rng(2).integers(0, ranks, (400, 2))
-    ends = drawn[drawn[:, 0] != drawn[:, 1]]
+    ends = drawn[(drawn[:, 0] != drawn[:, 1]) & (drawn.min(axis=1) < workers_of_all)]  # servers send to workers only
+    assert (ends >= workers_of_all).any()
     nbytes = np.random.default_rng(3).choice([100.0, 5000.0, 1e7], len(ends))
     table = fabric.paths(ends[:, 0], ends[:, 1], nbytes)
     names = table.names(table.passes)
@@ -107,18 +109,18 @@ def test_many_paths_are_those_of_single_messages(node: str, library: str, link: 
 @pytest.mark.parametrize("to_server", [True, False])
 def test_paths_to_and_from_a_server(node: str, library: str, link: str, workers: int | None, to_server: bool) -> None:
     fabric = cluster(node, library, link, workers).fabric
-    server = Rank(fabric._cluster.workers)
-    for nbytes in (0, 10_000_000):
-        table = fabric.server_paths(nbytes, to_server=to_server)
-        assert table is not None and table is fabric.server_paths(nbytes, to_server=to_server)
-        for worker in map(Rank, range(server)):
+    first = Rank(fabric._cluster.workers)
+    for nbytes, server in product((0, 10_000_000), (first, Rank(first + 2))):
+        table = fabric.server_paths(server, nbytes, to_server=to_server)
+        assert table is not None and table is fabric.server_paths(server, nbytes, to_server=to_server)
+        for worker in map(Rank, range(first)):
             path = fabric.path(*((worker, server) if to_server else (server, worker)), nbytes)
             assert tuple(table.names(table.passes[slice(*table.first[worker : worker + 2])])) == path.ports
             assert (table.latency_s[worker], table.limit_bytes_per_s[worker]) == (
                 path.latency_s, path.limit_bytes_per_s
             )  # fmt: skip
     fabric.without([fabric._cluster.graph.connections[0].ends])
-    assert fabric.server_paths(0, to_server=to_server) is None
+    assert fabric.server_paths(first, 0, to_server=to_server) is None
 
 
 @pytest.mark.parametrize(("node", "library", "link", "workers"), NETWORKS)
@@ -161,7 +163,9 @@ def test_the_paths_to_a_server_are_looked_up_together(monkeypatch: pytest.Monkey
     monkeypatch.setattr("paceline.simulator.flows.fabric.MANY_WORKERS", 1)
     again = ClusterNetwork(replace(whole)).fabric
     assert [again.path(Rank(rank), Rank(workers), 1e6) for rank in range(workers)] == expected
-    assert len(again._server_hops(True).away) == workers == len(again._whole.known)  # GPUs are away from its socket
+    assert (
+        len(again._server_hops(Rank(workers), True).away) == workers == len(again._whole.known)
+    )  # GPUs are away from its socket
 
 
 AMOUNTS = st.lists(st.sampled_from([0.0, 1e-6, 0.3, 1.0, 7.0]), min_size=1, max_size=4)

@@ -18,7 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.algorithms.core.compression import Cast
 from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext, Replica, build_team
 from paceline.algorithms.core.operations import Gradient, Receive, RecordUpdate, Send
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Weights
@@ -34,7 +36,6 @@ from paceline.algorithms.methods.parameter_server import (
 )
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.methods.ssp import Downpour, Packet
-from paceline.algorithms.runtime.weights_owner import Update
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import run_in_parts
 from paceline.checking.moves import Adversary, Chooser, Shuffled
@@ -42,7 +43,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.exact import ExactBowl, applied, exact_run
-from tests.support import Bowl, FixedTiming, Vector, job_of
+from tests.support import Bowl, FixedTiming, Noise, Vector, job_of, staleness_table
 from tests.thorough import examples
 
 Make = Callable[..., Any]
@@ -82,9 +83,9 @@ WORKERS, STEPS = st.integers(1, 4), st.integers(0, 6)
 EVERY_SERVER = pytest.mark.parametrize("name", SERVERS)
 
 
-def by_version(rows: Sequence[Update]) -> dict[int, list[Update]]:
+def by_version(rows: Sequence[Any]) -> dict[int, list[Any]]:
     """The rows of each update."""
-    found: dict[int, list[Update]] = defaultdict(list)
+    found: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
         found[row.version_applied].append(row)
     return found
@@ -148,7 +149,7 @@ def test_one_worker_has_no_lag(name: str) -> None:
     assert {row.staleness for row in run.trace.updates} == {0}
 
 
-def pulled_last(rows: Sequence[Update], *, waits: bool) -> dict[Rank, int]:
+def pulled_last(rows: Sequence[Any], *, waits: bool) -> dict[Rank, int]:
     """The version that each worker pulled after its last gradient that was applied."""
     completers = {id(rows[-1]) for rows in by_version(rows).values()}
     return {row.rank: row.version_applied + (waits or id(row) in completers) for row in rows}
@@ -383,3 +384,73 @@ def test_it_lessens_what_staleness_does_on_a_quadratic(more: dict[str, Any]) -> 
     assert np.abs(plain.weights).max() > 1000
     swing = [np.abs(shot.vector).max() for shot in compensated.snapshots[-50:]]
     assert max(swing) <= rate / (2 - rate)
+
+
+# --- numbers 70 and 71: several servers -------------------------------------------------------------------------------
+
+SEVERAL = st.integers(2, 4)
+RULES: list[dict[str, Any]] = [
+    {},
+    {"momentum": 0.5, "nesterov": True, "weight_decay": 0.01},
+    {"optimizer": "adamw", "learning_rate": 0.01},
+    {"accumulate": 2, "compression": Cast()},
+]
+
+
+@examples(15, 120)
+@given(order=ORDERS, workers=WORKERS, steps=STEPS, servers=SEVERAL, rule=st.sampled_from(RULES))
+def test_synchronous_servers_have_the_weights_of_a_single_server(
+    order: Chooser, workers: int, steps: int, servers: int, rule: dict[str, Any]
+) -> None:
+    """Number 70: every version of the weights has the same bits, in any order and with a clock."""
+
+    def job(count: int) -> Job:
+        return job_of(SyncSgdPs(servers=count, **rule), workers, steps=steps, learner=Noise())
+
+    def versions(trace: Trace) -> list[tuple[int, int, bytes]]:
+        return [(shot.version, shot.samples, shot.vector.tobytes()) for shot in trace.snapshots]
+
+    single, several = AnyOrder(job(1)).run(order), job(servers)
+    unlike = FixedTiming(compute=lambda rank, step: 1.0 + (2 * rank + step) % 3 / 7, work=0.1)
+    assert versions(AnyOrder(several).run(order)) == versions(single)
+    assert versions(simulate_job(several, unlike, NoCost(), Schedule(every=1))) == versions(single)
+    assert staleness_table(AnyOrder(several).run(order)) == staleness_table(single)
+
+
+@pytest.mark.parametrize("name", ["async-sgd", "softsync", "k-batch-async"])
+@examples(20, 160)
+@given(order=ORDERS, team=CREWS, steps=st.integers(0, 8), servers=SEVERAL)
+def test_each_server_is_a_server_of_its_shard(
+    name: str, order: Chooser, team: tuple[int, int], steps: int, servers: int
+) -> None:
+    """Number 71: numbers 19, 20 and 24 hold for every shard, with its own versions, exactly."""
+    workers, learner = team[0], ExactBowl(size=5)
+    method = SERVERS[name](*team, servers=servers, **({"damping": "none"} if name != "k-batch-async" else {}))
+    run = exact_run(method, workers, steps, order, learner)
+    gradients = {(e.move.rank, e.answer.step): e.answer.vector for e in run.log if isinstance(e.op, Gradient)}
+    whole = run.job.learner.initial()
+    for shard in run.job.team[0].shards:
+        rows = [row for row in run.trace.layers if row.layer == shard.range_name]
+        sizes = Counter(row.version_applied for row in rows)
+        assert sizes == dict.fromkeys(range(steps), method.needed(workers)), "an update is missing or not full"
+        assert max(Counter((row.rank, row.step) for row in rows).values(), default=1) == 1, "a gradient counts twice"
+        for row in rows:
+            whole[shard.part] -= RATE * gradients[row.rank, row.step][shard.part] / method.needed(workers)
+        last = pulled_last(rows, waits=False)
+        after = sum(steps - last.get(Rank(rank), 0) for rank in range(workers))
+        assert sum(row.staleness for row in rows) + after == (workers - 1) * steps
+    assert (run.trace.weights == whole).all()
+    first = run.job.team[0].shards[0].range_name
+    assert [row[1:6] for row in run.trace.updates] == [
+        (row.rank, row.step, *row[4:]) for row in run.trace.layers if row.layer == first
+    ]
+
+
+def test_the_shards_of_a_gradient_may_have_different_staleness() -> None:
+    """Otherwise number 71 would say nothing that 24 does not: servers take pushes in different orders."""
+    trace = exact_run(SERVERS["async-sgd"](3, 1, servers=2), 3, 9, Shuffled(1), ExactBowl()).trace
+    by_shard: dict[str, dict[tuple[int, int], int]] = defaultdict(dict)
+    for row in trace.layers:
+        by_shard[row.layer][row.rank, row.step] = row.staleness
+    one, other = by_shard.values()
+    assert any(one[key] != other[key] for key in one.keys() & other.keys())

@@ -10,8 +10,9 @@ from paceline.algorithms import find
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Layout, Rank
+from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.backend.multihost.rank_mapping import Host, RankMapping, map_ranks, refuse
-from tests.support import job_of
+from tests.support import Bowl, job_of
 
 
 def hosts(*counts: int) -> tuple[Host, ...]:
@@ -46,6 +47,26 @@ def ranks(mapping: RankMapping) -> list[list[int]]:
 )
 def test_nodes_keep_together(name: str, nodes: list[int], on: list[int], expected: list[list[int]]) -> None:
     assert ranks(seated(name, nodes, hosts(*on))) == expected
+
+
+def test_several_servers_are_on_the_nodes_in_turn() -> None:
+    def on_hosts(servers: int, *processes: int) -> list[list[int]]:
+        placed = [[Rank(0), Rank(1)], [Rank(2)], [Rank(3), Rank(4)]]
+        return ranks(map_ranks(hosts(*processes), build_team(AsyncSgd(servers=servers), placed, Bowl().layout)))
+
+    assert on_hosts(3, 4, 4, 4) == [[0, 1, 5], [2, 6], [3, 4, 7]]
+    assert on_hosts(4, 4, 4, 4) == [[0, 1, 5, 8], [2, 6], [3, 4, 7]]
+    assert on_hosts(2, 2, 3, 3) == [[0, 1], [2, 5, 6], [3, 4]]  # the host of the first node is full
+    team = build_team(AsyncSgd(servers=4), [[Rank(0)], [Rank(1)]], Bowl().layout)
+    assert [me.host for me in team] == [0, 1, 0, 1, 0, 1]
+
+
+def test_servers_of_several_hosts_are_not_evaluated_during_a_run() -> None:
+    scored = job_of(AsyncSgd(servers=2), 2, steps=9, accuracy=0.9)
+    with pytest.raises(InputError, match=r"async-sgd: its 2 servers are on more than one host, .* no stop.accuracy"):
+        refuse(hosts(2, 2), {"async-sgd": scored})
+    refuse(hosts(4), {"async-sgd": scored})
+    refuse(hosts(2, 2), {"async-sgd": job_of(AsyncSgd(servers=2), 2, steps=9)})
 
 
 def test_everybody_finds_a_seat_of_their_own() -> None:
