@@ -196,6 +196,8 @@ def _at(name: str, gbit: float, usual: float) -> LinkModel:
 
 def _cable(words: str, rate: float | None, chip: Chip, ranks: int, assumed: list[str]) -> LinkModel:
     """Returns the cable of one card: a link of the catalogue, at the rate that the words give."""
+    if re.search(IN_TUNNELS, words) and re.search(r"\baws\b|\bec2\b", words):
+        return _at("aws-ipip-50g", rate or 50.0, 50.0)
     for kind, name, raw in (
         ("omni-path|\\bopa\\b|omnipath", "omni-path-100", 100.0),
         ("aries|gemini", "aries", 100.0),
@@ -215,6 +217,8 @@ def _cable(words: str, rate: float | None, chip: Chip, ranks: int, assumed: list
     if speed or re.search(r"infiniband|ibverbs|\bib\b|\brdma\b|\bucx\b|\bgdr\b", words):
         usual = next(value for year, value in BY_YEAR if chip.year >= year)
         gbit = INFINIBAND[speed] if speed else rate or usual
+        if gbit == 100.0 and not chip.is_host and re.search(r"without gpu ?direct|no gpu ?direct", words):
+            return link_named("ib-edr-staged")
         if not speed and rate is None:
             assumed.append(f"InfiniBand's rate not given: {usual:g} Gbit/s")
         return link_named(NAMED[min(NAMED, key=lambda known: abs(known - gbit))])
@@ -243,10 +247,15 @@ def _ethernet(words: str, rate: float | None, chip: Chip, assumed: list[str]) ->
 
 # --- machines ---------------------------------------------------------------------------------------------------------
 
+CONTAINERS = r"\b(pod|container) (per|a|for each) (gpu|rank)\b"
+IN_TUNNELS = r"\bip-?in-?ip\b|\bipip\b"
+"""words for networks that carry the packets of containers in a tunnel between two machines"""
 NO_MODEL = r"trainium|inferentia|\bipu|cerebras"
 """accelerators whose networks and libraries are not in the catalogue"""
 DOMAIN = r"\bnvl ?(\d{2,})\b"
 """racks whose NVLinks join this many GPUs of several nodes"""
+LARGE_BYTES = 1e9
+"""a message that takes the bandwidth of a link for large ones"""
 MANY_CORES = 56
 """ranks of a node until 2019; a node with more ranks is of 2020 or later: MEMORY high (two sockets with 28 cores)"""
 MOST_RANKS = 20_000
@@ -298,6 +307,8 @@ class Machine:
     algorithms: tuple[str, ...]
     """those that the row names; none: the library's choice"""
     assumed: tuple[str, ...]
+    contained: bool = False
+    """whether each rank is in a container of its own"""
 
     @property
     def workers_per_node(self) -> int:
@@ -313,9 +324,12 @@ class Machine:
     def slowest(self) -> tuple[float, float]:
         """Seconds of latency, and bytes per second, of what a ring over all ranks has to pass."""
         if self.nodes > 1:
-            return self.link.latency_s, self.network_bytes_per_s
+            flow = self.link.piece(LARGE_BYTES).bytes_per_s
+            return self.link.latency_s, min(self.network_bytes_per_s, self.cards * flow)
         settings, link = self.inside.settings, self.inside.link
-        if self.inside.node == "pcie-tree":
+        if self.contained:
+            link = self.link if "loopback" in self._in_containers else link_named("veth")
+        elif self.inside.node == "pcie-tree":
             link = link_named(f"pcie{min(4, settings['generation'])}-x16")
         elif self.inside.node:
             link = link_named(self.chip.nvlink)
@@ -345,14 +359,18 @@ class Machine:
         inside = {"node": self.inside.node, "settings": dict(self.inside.settings)} if self.inside.node else {}
         copied = self.library != "nccl" and not self.chip.is_host and self.chip.year < COPIES_SINCE
         version = {} if self.version is None else {"library_version": "{}.{}".format(*self.version)}
+        nodes: list[dict[str, Any]] = [
+            {**inside, "device": dict(device), "count": len(list(alike)), "workers_per_node": own}
+            for own, alike in groupby(ranks)
+        ]
+        graph: dict[str, Any] = {"topology": "star", "parameters": {"cables": self.cards}}
+        if self.contained:  # libraries take each container for a host
+            nodes = [{"device": dict(device), "count": sum(ranks)}]
+            graph = {"topology": "containers", "per_machine": "x".join(map(str, ranks)), **self._in_containers}
         return {
-            "nodes": [
-                {**inside, "device": dict(device), "count": len(list(alike)), "workers_per_node": own}
-                for own, alike in groupby(ranks)
-            ],
+            "nodes": nodes,
             "network": {
-                "topology": "star",
-                "parameters": {"cables": self.cards},
+                **graph,
                 "link": _link_section(self.link),
                 "intra_node_link": _link_section(self.inside.link),
                 "library": self.library,
@@ -361,6 +379,17 @@ class Machine:
             "charges": {"host": self.host, "sockets": 1 if self.chip.generation == "manycore" else 2},
             "staging": {"gpudirect": "off" if copied else "auto"},
         }
+
+    @property
+    def _in_containers(self) -> dict[str, Any]:
+        """The keys of a network of containers: those with an RDMA card use it inside a machine, too.
+
+        NCCL takes all hops for alike. So its tuner takes rings for long vectors, by the shares of the bandwidth that it
+        knows: n / (2 (n − 1)) of a ring, and less than half of a tree (FOUND, as `libraries.NCCL_TUNER`).
+        """
+        rdma = self.link.name.startswith(("ib-", "eth-100g-roce", "efa-"))
+        inside = {"loopback": 1, "inside": f"pcie{self.chip.pcie}-device"} if rdma else {}
+        return inside | ({"allreduce_algorithm": "ring"} if self.library == "nccl" else {})
 
     @cached_property
     def cluster(self) -> ClusterModel:
@@ -426,7 +455,10 @@ def _read(cells: tuple[tuple[str, str], ...]) -> Machine:
     named = re.search(r"(?:nccl|open ?mpi|mpi|gloo)\D{0,3}(\d+)\.(\d+)", library)
     version = (int(named[1]), int(named[2])) if named else None
     per_node = max(1, ranks // nodes)
-    cable, cards = between(chip, row, switched, per_node, assumed) if nodes > 1 else (link_named("ib-edr"), 1)
+    contained = bool(re.search(CONTAINERS, words))
+    cable, cards = link_named("ib-edr"), 1
+    if nodes > 1 or contained:
+        cable, cards = between(chip, row, switched, per_node, assumed)
     return Machine(
         chip=chip,
         ranks=ranks,
@@ -438,6 +470,7 @@ def _read(cells: tuple[tuple[str, str], ...]) -> Machine:
         version=version,
         algorithms=_algorithms(text_of(row, "algorithm"), library),
         assumed=tuple(assumed),
+        contained=contained,
     )
 
 

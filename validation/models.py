@@ -1,10 +1,14 @@
 """Models of published measurements that the catalogue lacks, as functions for `workload.model: module:function`.
 
 Each returns a module and one sample. Only sizes and the order of layers matter: nothing is trained, so dropout and
-initial weights are omitted. This file imports torch; it is imported only for tracing.
+initial weights are omitted. Modules register their parameters in the order of the originals, because buckets of
+gradients follow it. This file imports torch; it is imported only for tracing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -88,3 +92,228 @@ class _Translation(nn.Module):
 def translation_transformer() -> tuple[nn.Module, Tensor]:
     """Returns the Transformer for Multi30k: FOUND, translation/train.py with -proj_share_weight."""
     return _Translation(), torch.empty(MULTI30K_TOKENS, dtype=torch.int64)
+
+
+# --- Pollux (petuum/adaptdl, branch osdi21-artifact, benchmark/models) --------------------------------------------
+
+
+class _Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.norm, self.heads = nn.LayerNorm(width), heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, width = x.shape
+        split = (batch, tokens, self.heads, width // self.heads)
+        query, key, value = (part(x).reshape(split).transpose(1, 2) for part in (self.query, self.key, self.value))
+        scores = query @ key.transpose(2, 3) / (width // self.heads) ** 0.5
+        mixed = (scores.softmax(dim=3) @ value).transpose(1, 2).reshape(batch, tokens, width)
+        answer: Tensor = self.norm(x + self.out(mixed))
+        return answer
+
+
+class _Encoder(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention = _Attention(width, heads)
+        self.inner, self.outer, self.norm = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+            nn.LayerNorm(width),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attention(x)
+        answer: Tensor = self.norm(x + self.outer(F.gelu(self.inner(x))))
+        return answer
+
+
+class _BertForQuestions(nn.Module):
+    def __init__(self, width: int, layers: int, heads: int, words: int, positions: int) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(words, width), nn.Embedding(positions, width)
+        self.segments, self.norm = nn.Embedding(2, width), nn.LayerNorm(width)
+        self.encoders = nn.Sequential(*(_Encoder(width, heads) for _ in range(layers)))
+        self.answers = nn.Linear(width, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.words(tokens) + self.positions(places) + self.segments(torch.zeros_like(tokens))
+        answer: Tensor = self.answers(self.encoders(self.norm(x)))
+        return answer
+
+
+def bert_squad() -> tuple[nn.Module, Tensor]:
+    """Returns BERT base with a head for SQuAD, without the pooler, and a text of 384 tokens.
+
+    Source: `bert-base-uncased` of Hugging Face; length FOUND (--max_seq_length=384).
+
+    >>> sum(parameter.numel() for parameter in bert_squad()[0].parameters())
+    108893186
+    """
+    return _BertForQuestions(768, 12, 12, 30_522, 512), torch.zeros(384, dtype=torch.long)
+
+
+def _convolution(inputs: int, outputs: int, size: int, stride: int) -> nn.Module:
+    return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
+
+
+class _Gates(nn.Module):
+    """A direction of a layer of gated units, of which all frames are one product.
+
+    Parameters and operations are those of `nn.GRU`, whose frames would be traced one by one.
+    """
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.of_inputs, self.of_states = nn.Linear(inputs, 3 * width), nn.Linear(width, 3 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        reset, update, new = self.of_inputs(x).chunk(3, dim=2)
+        of_reset, of_update, of_new = self.of_states(new).chunk(3, dim=2)
+        kept = (update + of_update).sigmoid()
+        answer: Tensor = kept * new + (1 - kept) * (new + (reset + of_reset).sigmoid() * of_new).tanh()
+        return answer
+
+
+class _Recurrent(nn.Module):
+    def __init__(self, inputs: int, width: int, *, normalised: bool) -> None:
+        super().__init__()
+        self.norm = _Norm(inputs) if normalised else nn.Identity()
+        self.forwards, self.backwards = _Gates(inputs, width), _Gates(inputs, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x)
+        answer: Tensor = self.forwards(x) + self.backwards(x.flip(1)).flip(1)
+        return answer
+
+
+class _Norm(nn.Module):
+    """Normalises the numbers of frames over frames and samples."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = self.norm(x.transpose(1, 2)).transpose(1, 2)
+        return answer
+
+
+class _Frames(nn.Module):
+    """Turns channels and frequencies into the numbers of a frame."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1, 2).transpose(1, 2)
+
+
+def deepspeech2() -> tuple[nn.Module, Sequence[int]]:
+    """Returns Deep Speech 2 with five bidirectional layers of 800 gated units, and the shape of a spectrogram.
+
+    The recordings of VoxForge and CMU last about five seconds: MEMORY medium. A frame is taken every 10 ms.
+
+    >>> sum(parameter.numel() for parameter in deepspeech2()[0].parameters())
+    41187968
+    """
+    width, labels = 800, 29
+    convolutions = [
+        nn.Conv2d(1, 32, (41, 11), stride=(2, 2), padding=(20, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20),
+        nn.Conv2d(32, 32, (21, 11), stride=(2, 1), padding=(10, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20),
+    ]  # fmt: skip
+    layers = [_Recurrent(width if number else 32 * 41, width, normalised=number > 0) for number in range(5)]
+    head = [_Norm(width), nn.Linear(width, labels, bias=False)]
+    return nn.Sequential(*convolutions, _Frames(), *layers, *head), (1, 161, 500)
+
+
+class _NeuMF(nn.Module):
+    def __init__(self, users: int, items: int, factors: int) -> None:
+        super().__init__()
+        self.users, self.items = nn.Embedding(users, factors), nn.Embedding(items, factors)
+        self.deep_users, self.deep_items = nn.Embedding(users, 4 * factors), nn.Embedding(items, 4 * factors)
+        sizes = (8 * factors, 4 * factors, 2 * factors, factors)
+        layers = [layer for inputs, outputs in pairwise(sizes) for layer in (nn.Linear(inputs, outputs), nn.ReLU())]
+        self.layers, self.answer = nn.Sequential(*layers), nn.Linear(2 * factors, 1)
+
+    def forward(self, pair: Tensor) -> Tensor:
+        user, item = pair[:, 0], pair[:, 1]
+        product = self.users(user) * self.items(item)
+        deep = self.layers(torch.cat((self.deep_users(user), self.deep_items(item)), dim=1))
+        answer: Tensor = self.answer(torch.cat((product, deep), dim=1))
+        return answer
+
+
+def neumf_movielens() -> tuple[nn.Module, Tensor]:
+    """Returns NeuMF with 32 factors for MovieLens 1M, and a pair of user and item.
+
+    6,040 users and 3,706 items: MEMORY certain (the ratings of MovieLens 1M).
+
+    >>> sum(parameter.numel() for parameter in neumf_movielens()[0].parameters())
+    1602657
+    """
+    return _NeuMF(6040, 3706, 32), torch.zeros(2, dtype=torch.long)
+
+
+def _block(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(
+        _convolution(inputs, outputs, size, stride), nn.BatchNorm2d(outputs), nn.LeakyReLU(0.1)
+    )  # fmt: skip
+
+
+class _Shortcut(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(_block(width, width // 2, 1), _block(width // 2, width, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = x + self.body(x)
+        return answer
+
+
+def _stage(inputs: int, blocks: int) -> nn.Sequential:
+    return nn.Sequential(_block(inputs, 2 * inputs, 3, 2), *(_Shortcut(2 * inputs) for _ in range(blocks)))
+
+
+class _Detection(nn.Module):
+    """The layers of one scale; what the next scale needs is taken before its last two convolutions."""
+
+    def __init__(self, inputs: int, width: int, outputs: int) -> None:
+        super().__init__()
+        sizes = ((inputs, width, 1), (width, 2 * width, 3), (2 * width, width, 1), (width, 2 * width, 3),
+                 (2 * width, width, 1))  # fmt: skip
+        self.body = nn.Sequential(*(_block(*size) for size in sizes))
+        self.head = nn.Sequential(_block(width, 2 * width, 3), nn.Conv2d(2 * width, outputs, 1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.body(x)
+        return x, self.head(x)
+
+
+class _Yolo(nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        outputs = 3 * (classes + 5)
+        self.start = nn.Sequential(_block(3, 32, 3), _stage(32, 1), _stage(64, 2), _stage(128, 8))
+        self.middle, self.end = _stage(256, 8), _stage(512, 4)
+        self.large, self.to_medium = _Detection(1024, 512, outputs), _block(512, 256, 1)
+        self.medium, self.to_small = _Detection(512 + 256, 256, outputs), _block(256, 128, 1)
+        self.small = _Detection(256 + 128, 128, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        small = self.start(x)
+        medium = self.middle(small)
+        x, first = self.large(self.end(medium))
+        x, second = self.medium(torch.cat((medium, F.interpolate(self.to_medium(x), scale_factor=2)), dim=1))
+        _, third = self.small(torch.cat((small, F.interpolate(self.to_small(x), scale_factor=2)), dim=1))
+        return torch.cat([scale.flatten(2) for scale in (first, second, third)], dim=2)
+
+
+def yolov3_voc() -> tuple[nn.Module, Sequence[int]]:
+    """Returns YOLOv3 (Darknet-53) for the 20 classes of PASCAL VOC, and the shape of a picture.
+
+    Pictures have 448 × 448 pixels first, and other sizes between 320 and 608 in later steps (multi-scale training).
+
+    >>> sum(parameter.numel() for parameter in yolov3_voc()[0].parameters())
+    61626049
+    """
+    return _Yolo(20), (3, 448, 448)

@@ -135,8 +135,13 @@ def machine_of(row: Row) -> Machine:
 
 def spec_of(row: Row) -> Spec | None:
     """Returns the device of a row in the catalogue; None if it is not there."""
+    return _spec_named(row.words.get("device", ""))
+
+
+@cache
+def _spec_named(text: str) -> Spec | None:
     try:
-        return find(row.words.get("device", ""))
+        return find(text)
     except InputError:
         return None
 
@@ -263,7 +268,7 @@ def _network(plan: Plan) -> ClusterNetwork:
 
 def simulated_step_s(plan: Plan) -> float:
     """Returns the mean seconds of a step after the first one; of asynchronous workers, one of each."""
-    trace = perform(plan, Schedule(every=math.inf), network=_network(plan))
+    trace = perform(plan, Schedule(every=math.inf), network=_network(plan), engine="cohort")
     ends_s = sorted(update.time_s for update in trace.updates)
     steps = _steps(plan.job.workers)
     each = len(ends_s) // (steps + 1)

@@ -31,6 +31,7 @@ NETWORKS = _named(
     network_graphs.leaf_spine,
     network_graphs.fat_tree,
     dragonfly,
+    network_graphs.containers,
 )
 """networks of hosts"""
 
@@ -97,6 +98,8 @@ def sized(name: str, hosts: int, given: Mapping[str, object]) -> dict[str, objec
     match name:
         case "star" | "ring":
             size: dict[str, object] = {"hosts": max(hosts, 3 if name == "ring" else 1)}
+        case "containers":
+            size = {"per_machine": "x".join(["1"] * hosts)}
         case "torus":
             longer = max(2, math.ceil(math.sqrt(hosts)))
             size = {"sides": f"{longer}x{max(2, -(-hosts // longer))}"}

@@ -349,6 +349,18 @@ LINKS: dict[str, LinkModel] = {
         _link("gaudi-port", 2.0, 12.25, "10 a Gaudi; RoCE of 100 Gbit/s; bandwidth as eth-100g-roce; latency INFERENCE",
               "nvlink"),
         _link("hccs", 2.0, 30.0, "3 an Ascend 910; both MEMORY medium", "nvlink"),
+        _link("ib-edr-staged", 1.0, 5.95, "NCCL without GPUDirect, card and GPU on one PCIe switch; bandwidth DERIVED: "
+              "half of ib-edr, as bytes pass the switch twice (FOUND: nccl issue 638; 6 GB/s in issue 465); latency as "
+              "ib-edr"),
+        _link("veth", 20.0, 2.49, "TCP between containers of one machine; bandwidth FOUND (Calico issue 10575: 19.9 "
+              "Gbit/s); latency MEMORY medium"),
+        dataclasses.replace(
+            _link("aws-ipip-50g", 20.0, 5.94, "TCP in an IP-in-IP tunnel, such as Calico's, on AWS: 50 Gbit/s, and 5 "
+                  "Gbit/s between two machines, as one tunnel is one flow (FOUND, Amazon EC2 User Guide); 1388 of 1460 "
+                  "bytes are data (Calico's MTU of 1440: MEMORY high); FOUND 4.74 Gbit/s, also of four connections "
+                  "(cilium issue 22560); latency as eth-10g"),
+            pieces=(LinkPiece(2.0**50, 20e-6, 5e9 / 8 * 1388 / 1460),),
+        ),
         _link("shared-memory", 0.4, 5.0, "Open MPI vader; latency FOUND 0.3 to 0.46 us; bandwidth INFERENCE", "memory"),
         dataclasses.replace(
             _link("gke-tcp", 87.0, 6.47, "Open MPI over gVNIC; pieces DERIVED from FOUND osu_latency (1.5 % off)"),

@@ -79,6 +79,62 @@ def star(*, hosts: int = 8, link: str | LinkModel = "eth-10g", cables: int = 1) 
     )
 
 
+def containers(
+    *,
+    per_machine: str = "2x2",
+    link: str | LinkModel = "eth-10g",
+    inside: str | LinkModel = "auto",
+    loopback: int = 0,
+) -> Graph:
+    """Returns machines around one switch, with containers, such as pods of Kubernetes, that libraries take for hosts.
+
+    NCCL tells hosts apart by their namespaces, so ranks in containers of one machine use sockets, or its RDMA card,
+    instead of shared memory and peer access: FOUND NVIDIA/nccl src/misc/utils.cc @v2.7.8 (getHostHash). Containers of
+    a machine share its link to the switch.
+
+    Args:
+        per_machine: the containers of each machine, such as 1x1x2x4.
+        link: from a machine to the switch.
+        inside: from a container to its machine's network; `auto`: `veth`, through the kernel.
+        loopback: whether messages between containers of one machine pass its link in both directions, as RDMA between
+            containers passes the card: 0 or 1.
+
+    >>> figures = containers(per_machine="1x3").describe()
+    >>> figures.nodes, figures.links, figures.diameter_hops
+    (7, 6, 4)
+    """
+    sizes = [int(size) for size in per_machine.split("x") if size.isdecimal()]
+    if "x".join(map(str, sizes)) != per_machine or not sizes or 0 in sizes or sum(sizes) > MOST:
+        raise InputError(
+            f"per_machine: found {per_machine!r}, expected the containers of each machine, such as 1x1x2x4, "
+            f"{MOST} at most"
+        )
+    whole("loopback", loopback, 0, 1)
+    wire, port = link_named(link), link_named("veth" if inside == "auto" else inside)
+    width, first = max(1.2 * len(sizes), 0.62 * sum(sizes) + 0.5 * len(sizes)), 0
+    vertices = [Vertex(name="switch", kind="switch", place=(0.0, 3.0))]
+    connections, listed = [], []
+    for number, (size, (x, y)) in enumerate(zip(sizes, spread_out(len(sizes), width, 1.6), strict=True)):
+        card, own = f"machine{number}", [f"host{first + place}" for place in range(size)]
+        vertices.append(Vertex(name=card, kind="switch", place=(x, y)))
+        row = spread_out(size, 0.62 * size, 0.4)
+        vertices += [
+            Vertex(name=name, kind="host", place=(x + at, low)) for name, (at, low) in zip(own, row, strict=True)
+        ]
+        connections.append(Connection(ends=("switch", card), link=host_end(wire)))
+        connections += [Connection(ends=(card, name), link=host_end(port)) for name in own]
+        if loopback:
+            listed += [(a, card, "switch", card, b) for a, b in itertools.permutations(own, 2)]
+        first += size
+    return Graph(
+        name="containers",
+        vertices=tuple(vertices),
+        connections=tuple(connections),
+        provenance=FAMILY,
+        listed=tuple(listed),
+    )
+
+
 def ring(*, hosts: int = 8, link: str | LinkModel = "eth-10g") -> Graph:
     """Returns hosts in a ring, each joined to the next.
 

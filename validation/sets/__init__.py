@@ -31,6 +31,7 @@ SETS = (
     "gavel",
     "reports",
     "horovod",
+    "pollux",
     "throughput",
     "devices",
     "collectives",
@@ -161,9 +162,7 @@ def set_of_columns(columns: Sequence[str], path: Path) -> MeasurementSet:
             return known
     nearest = min(sets, key=lambda known: len(known.columns - set(columns)))
     missing = ", ".join(sorted(nearest.columns - set(columns)))
-    raise InputError(
-        f"{path}: found the columns {', '.join(columns)}; missing for {nearest.title}: {missing}"
-    )
+    raise InputError(f"{path}: found the columns {', '.join(columns)}; missing for {nearest.title}: {missing}")
 
 
 def columns_of(path: Path) -> list[str]:
