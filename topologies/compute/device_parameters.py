@@ -66,7 +66,8 @@ class Software:
         planes: whether pictures lie plane by plane (NCHW), although products in half precision need channels last.
         compiled: whether a compiler joins small kernels.
         fused: whether normalisations and activations are joined with convolutions by hand.
-        captured: whether the kernels of a step are launched as a captured graph, without the framework's own work.
+        captured: whether the kernels of a step are launched as a captured graph: by the device, one after the other,
+            without the framework's own work.
     """
 
     library: Library
@@ -337,7 +338,7 @@ class Parameters:
             launch_s=spec.launch_s * math.exp(framework),
             filling=filling_of(spec, software),
             scale=ITEM_BYTES[precision] / 4,
-            ahead=launches_ahead(spec),
+            ahead=launches_ahead(spec) and not software.captured,  # the device itself launches what was captured
         )
 
 
