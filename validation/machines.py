@@ -540,8 +540,8 @@ def _inside(chip: Chip, words: str, ranks: int, switched: bool, cards: int, assu
         )
     ):
         if switched and ranks <= LARGEST_SWITCHED:
-            settings = {"gpus": ranks + ranks % 2, "links_per_gpu": chip.links, "switches": min(6, chip.links)}
-            return Inside("nvswitch-node", settings | {"link": chip.nvlink, "generation": generation})
+            counts = {"gpus": ranks + ranks % 2, "links_per_gpu": chip.links, "switches": min(6, chip.links)}
+            return Inside("nvswitch-node", {**counts, "link": chip.nvlink, "generation": generation})
         if not switched and ranks <= 8 and chip.generation in CUBE:
             return Inside("dgx1", {"gpu": CUBE[chip.generation]})
         link = link_named(chip.nvlink)

@@ -15,6 +15,7 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.kernel.crash_timeline import CrashTimeline, timeline_of
 from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.faults.gradient_variation import gradient_factor
 from paceline.topologies.faults.jitter import Factors
 from paceline.topologies.faults.worker_faults import CrashModel
 
@@ -38,7 +39,7 @@ class PlanTiming:
     def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         if self.costs.gradients:
             times, host = self.costs.gradient(samples), self.plan.job.team[rank].host
-            return self.costs.gradient_s(samples) * times.factor(self.plan.seed, int(rank), step, host)
+            return self.costs.gradient_s(samples) * gradient_factor(times, self.plan.seed, int(rank), host, step)
         return self.plan.compute_s(rank, step, samples, start_s) + self.costs.late_s
 
     def many(self, ranks: Sequence[int]) -> PlanTimes | None:
@@ -78,12 +79,11 @@ class PlanTiming:
 
     def _measured_s(self, rank: Rank, op: Charge) -> float:
         """Returns the seconds of arithmetic on a measured machine; a server's work includes one update."""
-        whole, me = self.plan.job.learner.initial().nbytes, self.plan.job.team[rank]
-        seconds = self.costs.arithmetic_s(op.bytes / whole, op.traffic)
-        if me.role != "server":
+        share = op.bytes / self.plan.job.learner.initial().nbytes
+        seconds = self.costs.arithmetic_s(share, op.traffic)
+        if rank != self.plan.job.team[0].server:
             return seconds
-        held = 1.0 if me.shard is None else me.layout.size / self.plan.job.team[0].layout.size
-        return held * self.costs.serve_s + max(0.0, seconds - self.costs.arithmetic_s(held, COMBINE))
+        return self.costs.serve_s + max(0.0, seconds - self.costs.arithmetic_s(1.0, COMBINE))
 
     def load_s(self, rank: Rank, samples: int) -> float:
         return (self._has_server and self.costs.server_load_s) or self.costs.load_s

@@ -71,7 +71,7 @@ def test_workers_on_different_servers_are_slower_than_those_of_one_server() -> N
     ],
 )
 def test_lines_of_gavel_that_cannot_be_read_are_left_out(values: dict[str, str], words: str) -> None:
-    outcomes, (left_out,) = predicted(set_named("gavel"), [job(), job(n_gpus=2) | values])
+    outcomes, (left_out,) = predicted(set_named("gavel"), [job(), {**job(n_gpus=2), **values}])
     assert outcomes == [] and left_out.name == "line 3" and words in left_out.reason
 
 

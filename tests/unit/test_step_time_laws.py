@@ -15,6 +15,7 @@ from paceline.backend.calibration.step_time_laws import correlations, fitted, go
 from paceline.scenarios.machine_file import GradientPart
 from paceline.topologies import NO_JITTER
 from paceline.topologies.catalogue.gradient_times import GradientTimes
+from paceline.topologies.faults.gradient_variation import gradient_factor
 
 RANDOM = np.random.default_rng(7)
 SAMPLES = 8
@@ -67,7 +68,7 @@ def test_a_law_in_a_file_is_drawn() -> None:
             "law": {"distribution": "lognorm", "sigma": 0.3},
         }
     )
-    drawn = [part.times().factor(1, 0, step, 0) for step in range(4000)]
+    drawn = [gradient_factor(part.times(), 1, 0, 0, step) for step in range(4000)]
     spread = math.sqrt(math.exp(0.09) - 1)
     assert np.mean(drawn) == pytest.approx(1.0, abs=4 * spread / math.sqrt(4000))
     assert np.std(drawn) == pytest.approx(spread, rel=0.1)
@@ -80,7 +81,8 @@ def drawn_pair(hosts: tuple[int, int] = (0, 0), *, steps: float = 0.0, ranks: fl
     """Returns the times of two ranks."""
     times = GradientTimes(batch=8, busy=((1, 1.0),), factors=FACTORS, between_steps=steps, between_ranks=ranks)
     return {
-        (Rank(rank), 0): [times.factor(3, rank, step, host) for step in range(count)] for rank, host in enumerate(hosts)
+        (Rank(rank), 0): [gradient_factor(times, 3, rank, host, step) for step in range(count)]
+        for rank, host in enumerate(hosts)
     }
 
 
@@ -109,7 +111,7 @@ def test_long_gradients_are_as_frequent_as_measured_however_correlated() -> None
     """Of factors up to 10, as on a disturbed machine; a clock in seconds would leave long gradients sooner."""
     factors = tuple(np.geomspace(0.1, 10.0, 50) / np.geomspace(0.1, 10.0, 50).mean())
     times = GradientTimes(batch=8, busy=((1, 1.0),), factors=factors, between_steps=0.6)
-    drawn = [times.factor(3, 0, step, 0) for step in range(20_000)]
+    drawn = [gradient_factor(times, 3, 0, 0, step) for step in range(20_000)]
     standard_error = float(np.std(factors)) * math.sqrt((1 + 0.6) / (1 - 0.6) / len(drawn))
     assert np.mean(drawn) == pytest.approx(1.0, abs=4 * standard_error)
     assert np.std(drawn) == pytest.approx(np.std(factors), rel=0.05)
@@ -117,4 +119,4 @@ def test_long_gradients_are_as_frequent_as_measured_however_correlated() -> None
 
 def test_equal_times_do_not_vary_whatever_their_correlation() -> None:
     times = GradientTimes(batch=8, busy=((1, 1.0),), factors=(1.0, 1.0 + 1e-9), between_steps=0.6)
-    assert [times.factor(3, 0, step, 0) for step in range(3)] == [1.0] * 3
+    assert [gradient_factor(times, 3, 0, 0, step) for step in range(3)] == [1.0] * 3

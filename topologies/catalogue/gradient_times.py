@@ -4,33 +4,19 @@
   there are more of them than cores, the cores. So it is measured with one rank busy, with two, and so on.
 * `SharedCores` turns this into the speed of all activities of a host, as a function of the number that run. Beyond the
   measured numbers, cores are shared evenly.
-* Times vary by the process of `step_times`, with the distribution and the rank correlations of the file. Its clock
-  counts gradients and not seconds, because correlations are measured from one gradient to the next, and a long gradient
-  is one as well: so the mean of all gradients is the measured one. What the ranks of a host have in common is the
-  node's part. Where successive gradients are correlated, the rest is each rank's correlated part, otherwise noise.
-  Correlations below 0 count as 0: the process has none.
+* `topologies.faults.gradient_variation` draws times that vary like these.
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from paceline.topologies.faults.jitter import NO_JITTER, Jitter
-from paceline.topologies.faults.step_times import StepTimes, explained
-
 SLICES = 50
 """slices of equal probability that describe a distribution"""
-LEAST, LARGEST = 1e-3, 0.97
-"""probabilities with which a part outlasts a gradient: where none is measured, and at most; provenance: ours, 33
-gradients at most"""
-NEGLIGIBLE = 1e-6
-"""a range of factors that is none, because a part of so small a variance cannot be computed"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,52 +84,6 @@ class GradientTimes:
         whole = sum(self.backward)
         forward = tuple(self.layered * self.forward * share / whole for share in self.backward)
         return forward, tuple(self.layered * share for share in self.backward)
-
-    def factor(self, seed: int, rank: int, step: int, host: int = 0) -> float:
-        """Returns the factor on the mean of one step of one rank; the same arguments draw the same factor.
-
-        Args:
-            seed: the seed of the run.
-            rank: the rank.
-            step: the step, from 0.
-            host: the host of the rank.
-
-        >>> times = GradientTimes(batch=8, busy=((1, 0.1),), factors=(0.5, 1.0, 1.5))
-        >>> times.factor(1, 0, 5) == times.factor(1, 0, 5), times.factor(1, 0, 5) in times.factors
-        (True, True)
-        """
-        return _variation(self).factor(seed, rank, host, step, start_s=float(step))
-
-
-@lru_cache(maxsize=64)
-def _variation(times: GradientTimes) -> StepTimes:
-    law = Jitter.measured(times.factors) if np.ptp(times.factors) > NEGLIGIBLE else NO_JITTER
-    steps, ranks = min(LARGEST, max(0.0, times.between_steps)), max(0.0, normal_correlation(times.between_ranks))
-    if law == NO_JITTER or not (steps or ranks):
-        return StepTimes(law=law)
-    node = float(np.interp(ranks, np.linspace(0.0, 1.0, len(explained(law))), explained(law)))
-    gradients = -1.0 / math.log(max(LEAST, steps))
-    return StepTimes(
-        law=law,
-        node=node,
-        correlated=1.0 - node if steps else 0.0,
-        correlation_time_s=gradients,
-        node_correlation_time_s=gradients,
-    )
-
-
-def normal_correlation(rank_correlation: float) -> float:
-    """Returns the correlation of normal numbers with a rank correlation: 2 · sin(π · r / 6).
-
-    Source: K. Pearson, 1907, for normal pairs: MEMORY high.
-
-    Args:
-        rank_correlation: Spearman's correlation, -1 to 1.
-
-    >>> normal_correlation(1.0), normal_correlation(0.0)
-    (1.0, 0.0)
-    """
-    return round(2 * math.sin(math.pi * rank_correlation / 6), 12)
 
 
 def slices(times_s: Sequence[float], count: int = SLICES) -> tuple[float, ...]:

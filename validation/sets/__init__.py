@@ -187,7 +187,7 @@ def read_table(path: Path) -> list[Line]:
     first = len([None for line in text.splitlines() if line.startswith("#")]) if text.startswith("#") else 0
     body = "\n".join(text.splitlines()[first:])
     reader = csv.DictReader(io.StringIO(body))
-    lines = [
+    lines: list[Line] = [
         {"line": str(number), **{key: value or "" for key, value in line.items() if isinstance(key, str)}}
         for number, line in enumerate(reader, start=first + 2)
     ]

@@ -17,15 +17,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
-from paceline.algorithms import find
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.core.values import Layer, Layout, Rank
+from paceline.algorithms.methods.layerwise import LayerwiseSgdNextForward
+from paceline.algorithms.methods.local_sgd import DiLoCo
+from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.timing import GradientsOnly
@@ -113,16 +116,16 @@ ROUNDS = (2, 4)
 nothing overlaps with the exchanges, are not"""
 
 
-def streaming(row: Row, **settings: object) -> Method:
+def streaming(row: Row, **settings: Any) -> Method:
     """Returns Streaming DiLoCo with the fragments of the table."""
-    return find("streaming-diloco")(
+    return StreamingDiLoCo(
         period=PERIOD, fragments=row.layers // FRAGMENT_LAYERS, pattern="strided", inner="sgd", **settings
     )
 
 
 METHODS: Mapping[str, Callable[[Row], Method]] = {
-    "data-parallel": lambda _: find("layerwise-sgd-next-forward")(bucket=None),
-    "diloco": lambda _: find("diloco")(period=PERIOD, inner="sgd"),
+    "data-parallel": lambda _: LayerwiseSgdNextForward(bucket=None),
+    "diloco": lambda _: DiLoCo(period=PERIOD, inner="sgd"),
     "streaming": lambda row: streaming(row, overlap=0),
     "overlapped": lambda row: streaming(row, overlap=OVERLAP),
     "overlapped-fp4": lambda row: streaming(row, overlap=OVERLAP, quantization=Quantization()),
