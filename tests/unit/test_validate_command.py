@@ -151,7 +151,8 @@ def test_a_group_that_fails_is_left_out_with_its_reason(monkeypatch: pytest.Monk
 
 def row_of(devices: int, batch: int = 8, step_s: float = 1.0, **values: Any) -> Row:
     given: dict[str, Any] = {"group": "", "name": f"{devices}", "family": "", "words": {}, "nodes": 1, "model": "lenet"}
-    return Row(**(given | {"devices": devices, "batch": batch, "step_s": step_s} | values))
+    given |= values
+    return Row(devices=devices, batch=batch, step_s=step_s, **given)
 
 
 def test_the_rows_with_the_fewest_devices_are_given() -> None:
@@ -178,7 +179,8 @@ def test_halves_of_a_set_do_not_depend_on_its_other_rows() -> None:
 
 def outcome(measured: float, predicted: float, **values: Any) -> Outcome:
     given: dict[str, Any] = {"set": "made", "name": "row", "system": "", "family": "", "unit": "s", "scenario": {}}
-    return Outcome(**(given | {"measured": measured, "predicted": predicted} | values))
+    given |= values
+    return Outcome(measured=measured, predicted=predicted, **given)
 
 
 def test_errors_are_relative_to_the_measurement() -> None:
