@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 RUNNABLE := .venv/.runnable
 
-.PHONY: demo test test-all lint types mypy pyright reference docs packages wheel test-wheel check bench constraints clean
+.PHONY: demo test test-all lint types mypy pyright reference docs packages wheel test-wheel validation check bench constraints clean
 
 demo: $(RUNNABLE)  ## the main job: every method of the quickstart scenario, simulated beside measured
 	$(BIN)/paceline compare scenarios/quickstart.yaml
@@ -52,6 +52,11 @@ wheel: $(INSTALLED)  ## by way of the source archive, so that nothing left over 
 
 test-wheel: wheel  ## installs the wheel in an environment of its own, and tests it there
 	.ci/test-wheel
+
+validation: $(INSTALLED)  ## published measurements: the page, and the errors that predictions state; a quarter hour
+	$(BIN)/paceline validate
+	cp runs/validation/validation.md docs/results/validation.md
+	cp runs/validation/step_errors.csv records/data/step_errors.csv
 
 bench: $(INSTALLED)  ## every benchmark in a short form; figures, machine and versions in bench.json
 	$(BIN)/python benchmarks/run_all.py --out bench.json

@@ -1,6 +1,7 @@
-"""Compares two files of `run_all.py`, figure by figure.
+"""Compares two files of `run_all.py` or two of `paceline validate`, figure by figure.
 
     python benchmarks/compare_results.py before.json after.json
+    python benchmarks/compare_results.py before/validation.json after/validation.json --factor 1.01
     python benchmarks/compare_results.py before.json after.json --factor 1.5     # only larger changes
     python benchmarks/compare_results.py before.json after.json --only scale --all
 
@@ -143,12 +144,15 @@ def body(options: argparse.Namespace) -> Answer:
 def _read(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+        if {"quick", "sets"} <= document.keys():
+            figures = {"sets": document["sets"]}
+            return {"machine": {}, "versions": {}, "results": {"validate": {"figures": figures, "seconds": 0.0}}}
         if {"machine", "versions", "results"} <= document.keys():
             return dict(document)
         reason = "it has no keys machine, versions and results"
     except (OSError, ValueError, AttributeError) as error:
         reason = str(error)
-    raise InputError(f"{path}: no file of benchmarks/run_all.py: {reason}")
+    raise InputError(f"{path}: no file of benchmarks/run_all.py or paceline validate: {reason}")
 
 
 def _factor(text: str) -> float:

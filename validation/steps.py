@@ -175,7 +175,7 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
     if len(points) > 1:
         device["profile"] = [{"batch": row.gang * batch, "time": f"{seconds!r} s"} for batch, seconds in points]
     else:
-        ((batch, seconds),) = points
+        batch, seconds = points[0]
         device |= {"overhead": "0 s", "per_sample": f"{seconds / (row.gang * batch)!r} s"}
     processes = [count // row.gang for count in row.per_node]
     cluster = machine.section(device, processes)

@@ -37,7 +37,6 @@ SHORT_FORMS: tuple[ShortForm, ...] = (
     ShortForm("network"),
     ShortForm("stragglers", ("--seeds", "1")),
     ShortForm("asynchrony", ("orders", "--workers", "8", "--seeds", "2", "--methods", "sync-sgd,async-sgd")),
-    ShortForm("published", ("--utilisation", "1B", "--scale", "0.82")),
     ShortForm("checking", ("--methods", "sync-sgd,async-sgd", "--seconds", "10", "--bugs", "ssp-gate-off-by-one")),
     ShortForm("machine", ("--rounds", "1", "--ranks", "2", "--ms", "20")),
     ShortForm("reading", ("--mebibytes", "64", "--rounds", "2")),
