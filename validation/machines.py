@@ -556,7 +556,11 @@ def _inside(chip: Chip, words: str, ranks: int, switched: bool, cards: int, assu
 
 
 def _pcie(chip: Chip, words: str, ranks: int, cards: int, assumed: list[str]) -> dict[str, Any]:
-    """Returns the settings of GPUs on PCIe: under one switch, at one root complex, or at those of two sockets."""
+    """Returns the settings of GPUs on PCIe: under one switch, at one root complex, or at those of two sockets.
+
+    A virtual machine shows no switches, and its GPUs have no access to each other: MEMORY medium for those of clouds.
+    The two GPUs of a K80 share a slot: MEMORY certain.
+    """
     two = re.search(r"dual[- ]?(root|socket)|(2|two) ?x? ?(sockets|roots|cpus)\b|qpi|upi|2 cpu", words)
     single = re.search(r"single[- ]?(root|socket)|(1|one) ?(cpu|socket|root)\b", words)
     if not two and not single and ranks > 2:
@@ -566,7 +570,9 @@ def _pcie(chip: Chip, words: str, ranks: int, cards: int, assumed: list[str]) ->
     within = re.search(r"(\d+)\s*gpus?\s*(?:/|per|a)\s*(?:socket|cpu|root)", words)
     roots = 2 if (two or (not single and ranks > 4)) and ranks > (int(within[1]) if within else 4) else 1
     each = -(-ranks // roots)
-    per_switch = min(each, named or (2 if ranks <= 2 else -(-each // MOST_SWITCHES)))
+    virtual = bool(re.search(r"\bvirtual\b|no p2p|without p2p", words))
+    shared = 2 if re.search(r"\bk80\b", words) else 1
+    per_switch = min(each, named or (shared if virtual else 2 if ranks <= 2 else -(-each // MOST_SWITCHES)))
     return {
         "roots": roots,
         "switches": 1 if ranks <= per_switch else -(-each // per_switch),
@@ -574,5 +580,5 @@ def _pcie(chip: Chip, words: str, ranks: int, cards: int, assumed: list[str]) ->
         "nics": cards,
         "generation": max(3, chip.pcie),
         "between": next(name for year, name in SOCKETS if chip.year >= year),
-        "peers": "full" if re.search(r"\bamd\b|epyc", words) else "reduced",
+        "peers": "memory" if virtual else "full" if re.search(r"\bamd\b|epyc", words) else "reduced",
     }

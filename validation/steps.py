@@ -80,6 +80,7 @@ class Row:
         gang: Devices of one process, which adds up their gradients before it exchanges them. The sums are free:
             INFERENCE, they are made during the backward pass.
         assumed: What the row does not say.
+        spread: Standard deviation of a gradient relative to its mean, if its samples differ in size; 0: they do not.
     """
 
     group: str
@@ -97,6 +98,7 @@ class Row:
     source: str = ""
     gang: int = 1
     assumed: tuple[str, ...] = ()
+    spread: float = 0.0
     keys: Mapping[str, Any] = field(default_factory=dict)
     """keys of the scenario that the set gives beside those of the words, such as options of the method"""
 
@@ -172,6 +174,7 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
     named_so = re.sub(r"[^A-Za-z0-9._-]+", "-", row.words.get("device", "")).strip("-.")[:60]
     device: dict[str, Any] = {"name": spec.name if spec else named_so or "device"}
     device["like"] = spec.name if spec else machine.device
+    points = tuple(point for point in points if point[0] == row.batch) or points
     if len(points) > 1:
         device["profile"] = [{"batch": row.gang * batch, "time": f"{seconds!r} s"} for batch, seconds in points]
     else:
@@ -185,7 +188,8 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
         cluster["network"] = {**network, "library": "plain"}
         cluster["charges"] = {**cluster["charges"], "core_bandwidth": f"{_all_cores_bytes_per_s(machine)!r} B/s"}
     if sum(processes) > 1:
-        cluster["step_time"] = STEP_TIME
+        own = {"distribution": "norm", "loc": 1.0, "scale": row.spread}
+        cluster["step_time"] = own if row.spread else STEP_TIME
     scenario: dict[str, Any] = {
         "name": re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-")[:60].strip("-") or "row",
         "cluster": cluster,
@@ -201,12 +205,15 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
 
 
 def _exchanging(row: Row) -> str | dict[str, Any]:
-    """Returns the method with what a framework sends; MXNet's gradients in mixed precision are float16.
+    """Returns the method with what a framework sends.
 
-    MEMORY high: its optimizers keep float32 copies of float16 weights (multi_precision), whose gradients it exchanges.
+    MXNet's gradients in mixed precision are float16. MEMORY high: its optimizers keep float32 copies of float16 weights
+    (multi_precision), whose gradients it exchanges. PyTorch before 1.7 joins layers in the order of the forward pass.
     """
-    method = method_of(row)
-    mxnet = "mxnet" in row.words.get("framework", "").lower()
+    method, framework = method_of(row), row.words.get("framework", "").lower()
+    if method == "layerwise-sgd" and re.search(r"torch 1\.[0-6]\b", framework):
+        return {"name": method, "joined": "forward"}
+    mxnet = "mxnet" in framework
     if mxnet and row.precision == "amp" and method in ("layerwise-sgd", "sync-sgd"):
         return {"name": method, "compression": {"kind": "cast", "dtype": "fp16"}}
     return method

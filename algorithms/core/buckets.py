@@ -36,30 +36,38 @@ class Bucket:
         return [Layer(layer.name, layer.start - start, layer.stop - start) for layer in self.layers]
 
 
-def buckets(layers: Sequence[Layer], least: int | None = None, first: int | None = None) -> tuple[Bucket, ...]:
-    """Groups layers into buckets, last layers first, as the backward pass completes them.
+def buckets(
+    layers: Sequence[Layer], least: int | None = None, first: int | None = None, *, forward: bool = False
+) -> tuple[Bucket, ...]:
+    """Groups layers into buckets, and returns them last layers first, as the backward pass completes them.
 
     Args:
         layers: all layers of the model, first layer first.
         least: the size, in numbers, at which a bucket is full; the last bucket may be smaller. None: one bucket per
             layer.
         first: the size, in numbers, at which the first bucket is full, if that is less; None: as the others.
+        forward: whether the layers are joined in the order of the forward pass, so that the first bucket has the first
+            layers; it is still returned last.
 
     >>> layers = [Layer("a", 0, 5), Layer("b", 5, 7), Layer("c", 7, 8)]
     >>> [bucket.part for bucket in buckets(layers, 3)], [bucket.name for bucket in buckets(layers)]
     ([slice(5, 8, None), slice(0, 5, None)], ['c', 'b', 'a'])
     >>> [bucket.part for bucket in buckets(layers, 7, first=1)]
     [slice(7, 8, None), slice(0, 7, None)]
+    >>> [bucket.part for bucket in buckets(layers, 3, forward=True)]
+    [slice(5, 8, None), slice(0, 5, None)]
     """
     complete: list[Bucket] = []
     held: tuple[Layer, ...] = ()
-    for layer in layers[::-1]:
-        held = (layer, *held)
+    for layer in layers if forward else layers[::-1]:
+        held = (*held, layer) if forward else (layer, *held)
         full = least if complete or first is None or least is None else min(first, least)
-        if full is None or held[-1].stop - layer.start >= full:
+        if full is None or held[-1].stop - held[0].start >= full:
             complete.append(Bucket(held))
             held = ()
-    return tuple([*complete, Bucket(held)] if held else complete)
+    if held:
+        complete.append(Bucket(held))
+    return tuple(complete[::-1] if forward else complete)
 
 
 def shards(layers: Sequence[Layer], count: int) -> tuple[Bucket, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from paceline.algorithms.core.buckets import Bucket, buckets
 from paceline.algorithms.core.compression import Cast, landed_mean, start_average_of, started_mean
@@ -95,6 +95,10 @@ class Layerwise(AccumulatingMethod):
     """minimum size of the first message of a step, if that is less than `bucket`; None: as the others; provenance:
     1 MiB of 32-bit numbers, `_DEFAULT_FIRST_BUCKET_BYTES` of torch.distributed, so that communication begins early"""
 
+    joined: Literal["backward", "forward"] = "backward"
+    """the order in which layers are joined into messages, of which the one with the last layers is always sent first;
+    provenance: torch's DistributedDataParallel joins in the order of the backward pass since 1.7 (MEMORY high); before,
+    in that of the module's parameters (FOUND, `_compute_bucket_assignment_by_size` and a reversed list, torch 1.4)"""
     compression: Cast | None = None
     """the short type in which gradients are sent, see `Cast`; the sizes of buckets count numbers before it, as in
     torch; provenance: None, as in the sources"""
@@ -104,7 +108,7 @@ class Layerwise(AccumulatingMethod):
 
     def buckets(self, me: RankContext) -> tuple[Bucket, ...]:
         """Returns the buckets of the model."""
-        return buckets(me.layout.layers, self.bucket, self.first_bucket)
+        return buckets(me.layout.layers, self.bucket, self.first_bucket, forward=self.joined == "forward")
 
     def parts_per_step(self, me: RankContext) -> int:
         """Returns the number of buckets."""

@@ -416,7 +416,11 @@ class GraphFabric:
         ]
         if peers:
             uplinks = [at for at, hop in enumerate(hops) if hop.link.peer_share < 1.0]
-            second = [hops[at] for before, at in pairwise(uplinks) if at - before <= ACROSS_ROOT]
+            second = [
+                hops[at]
+                for before, at in pairwise(uplinks)
+                if at - before <= ACROSS_ROOT and hops[before].link.name == hops[at].link.name  # up and down again
+            ]
             limits += [hop.link.peer_share * hop.link.bytes_per_s * hop.count for hop in second]
         return Path(
             ports=tuple(ports),

@@ -123,6 +123,17 @@ def test_gpus_reach_five_sixths_of_pcie_through_a_socket(monkeypatch: pytest.Mon
     assert table.limit_bytes_per_s.tolist() == pytest.approx([math.inf, 10e9, math.inf])
 
 
+def test_without_peer_access_messages_have_the_rate_of_shared_memory_and_switches_share_it() -> None:
+    alone = on(pcie_tree(roots=1, switches=4, gpus_per_switch=1, nics=0, peers="memory"))
+    assert alone.path(Rank(0), Rank(1), 1e6).limit_bytes_per_s == pytest.approx(3.9e9)
+    assert alone.path(Rank(0), Rank(4), 1e6).limit_bytes_per_s == math.inf  # the server
+    boards = on(pcie_tree(roots=1, switches=2, gpus_per_switch=2, nics=0, peers="memory"))
+    for other in (1, 2):
+        assert boards.path(Rank(0), Rank(other), 1e6).limit_bytes_per_s == pytest.approx(1.95e9)
+    seconds, _ = all_reduce(alone, 2, 1e8, "ring")
+    assert seconds == pytest.approx(1e8 / 3.9e9, rel=0.1)
+
+
 def test_a_tree_of_two_dgx_a100_takes_what_was_published() -> None:
     """The NVLinks of every GPU carry 2 n · 7/8; 34.2 ms were published for 4.29 GB between such nodes."""
     seconds, _ = all_reduce(on(build("dgx-a100", {"nodes": 2})), 16, 2.0**32, "auto")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from paceline.scenarios import load
 from paceline.validation.outcome import LeftOut, Outcome
-from paceline.validation.sets import Line, MeasurementSet, reports, set_named
-from paceline.validation.steps import scenario_of
+from paceline.validation.sets import Line, MeasurementSet, gavel, reports, set_named
+from paceline.validation.steps import scenario_of, step_s
 from paceline.workloads.models.layer_tables import find_model
 
 
@@ -73,6 +74,17 @@ def test_workers_on_different_servers_are_slower_than_those_of_one_server() -> N
 def test_lines_of_gavel_that_cannot_be_read_are_left_out(values: dict[str, str], words: str) -> None:
     outcomes, (left_out,) = predicted(set_named("gavel"), [job(), {**job(n_gpus=2), **values}])
     assert outcomes == [] and left_out.name == "line 3" and words in left_out.reason
+
+
+@pytest.mark.parametrize(("version", "hidden"), [("PyTorch 1.4", False), ("PyTorch 1.7", True)])
+def test_layers_joined_in_forward_order_hide_nothing_of_the_exchange_of_a_word_model(
+    version: str, hidden: bool
+) -> None:
+    """The output layer's gradient is the first; before PyTorch 1.7 it waited for those of the recurrent layers."""
+    row = gavel.row_of(job(n_gpus=2, workers_on_different_servers=True))
+    exchange_s = step_s(replace(row, words={**row.words, "framework": version}), ((20, 0.2),)) - 0.2
+    whole_s = 4 * find_model(row.model).parameters / 1.15e9  # of two servers on 10 Gbit/s
+    assert exchange_s < 0.7 * whole_s if hidden else exchange_s == pytest.approx(whole_s, rel=0.1)
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

@@ -23,6 +23,12 @@ HYBRID_CUBE_MESH = {
 }
 """NVLinks between the GPUs of a DGX-1"""
 
+PEERS = ("reduced", "full", "memory")
+MEMORY_SHARE = 3.9 / 12.0
+"""of the rate of PCIe, what messages between GPUs reach through the host's memory: FOUND, NVIDIA/nccl issue 384: an
+all-reduce of NCCL 2.4 by shared memory with 3.9 GB/s on PCIe 3 x16 (12 GB/s). Other generations: INFERENCE
+"""
+
 
 def joined(start: str, end: str, link: str | LinkModel, count: int = 1, bend: float = 0.0) -> Connection:
     """Returns a connection of `count` links of a name between two vertices."""
@@ -59,7 +65,9 @@ def pcie_tree(
         gpu: the GPUs' name in the catalogue.
         bridge: the links of the bridges that join every two neighbouring GPUs: nvlink1 to nvlink5; "": no bridges.
         bridge_links: the number of these links of a bridge.
-        peers: the rate of messages between GPUs: reduced, as on most processors; full, as on AMD's.
+        peers: the rate of messages between GPUs: reduced, as on most processors; full, as on AMD's; memory, without
+            peer-to-peer access, as in virtual machines, where messages pass through the host's memory and GPUs on one
+            switch share its rate.
 
     >>> tree = pcie_tree(roots=1, switches=2, gpus_per_switch=5)  # DeepBench's node of ten GPUs
     >>> len(tree.of_kind("device")), tree.describe().diameter_hops
@@ -96,10 +104,16 @@ def pcie_tree(
     for root in range(roots):
         own_middles = middles[root * switches : (root + 1) * switches]
         vertices.append(at(f"cpu{root}", "host", sum(own_middles) / switches, 3.0))
-    if peers not in ("reduced", "full"):
-        raise InputError(f"peers: found {peers!r}, expected reduced or full")
+    if peers not in PEERS:
+        raise InputError(f"peers: found {peers!r}, expected reduced, full or memory")
     if peers == "full":
         connections = [replace(it, link=replace(it.link, peer_share=1.0)) for it in connections]
+    if peers == "memory":
+        share = MEMORY_SHARE / gpus_per_switch
+        connections = [
+            replace(it, link=replace(it.link, peer_share=share)) if it.link.name.startswith("pcie") else it
+            for it in connections
+        ]
     if bridge:
         pairs = [(f"gpu{n}", f"gpu{n + 1}") for n in range(0, all_switches * gpus_per_switch - 1, 2)]
         connections += [joined(*pair, bridge, bridge_links) for pair in pairs]

@@ -27,6 +27,13 @@ MODELS = {
 """the jobs that Gavel runs on several GPUs: FOUND, MULTI_GPU_JOB_TYPES of measure_throughput.py"""
 INSIDE = {"v100": "nvlink"}
 """words on the node, by GPU"""
+SPREADS = {"transformer": 0.12}
+"""standard deviation of a gradient relative to its mean: sentences of a batch are padded to the longest (FOUND,
+translation/dataset.py), whose length varies so much for 256 lognormal ones with mean 13.1 and standard deviation 4.1
+words: DERIVED; these lengths of Multi30k MEMORY medium"""
+FRAMEWORK = "PyTorch 1.4"
+"""INFERENCE: the newest of early 2020, when the rows were measured; 1.7 came after they were published"""
+VIRTUAL = "pcie of a virtual machine"
 
 
 def row_of(line: Line) -> Row:
@@ -45,8 +52,8 @@ def row_of(line: Line) -> Row:
         name=f"{gpu} {job} {batch} x {devices}{' in as many servers' if nodes > 1 else ''}",
         family=job,
         words={
-            "device": gpu, "topology": INSIDE.get(gpu, "pcie"), "interconnect": "tcp",
-            "library": "nccl", "framework": "PyTorch",
+            "device": gpu, "topology": INSIDE.get(gpu, VIRTUAL), "interconnect": "tcp",
+            "library": "nccl", "framework": FRAMEWORK,
         },
         devices=devices,
         nodes=nodes,
@@ -54,6 +61,7 @@ def row_of(line: Line) -> Row:
         batch=batch,
         step_s=devices / number(line, "steps_per_s"),
         source=line["source"],
+        spread=SPREADS.get(job.lower(), 0.0),
     )  # fmt: skip
 
 
