@@ -166,7 +166,7 @@ def between(chip: Chip, row: Row, switched: bool, ranks: int, assumed: list[str]
         cards = 1 if single else ranks if switched else 4 if re.search(r"\bdgx-?1\b", words) else 1
         if not single:
             assumed.append(f"network cards not given: {cards} a node")
-    return _cable(words, rate, chip, ranks, assumed), cards
+    return _cable(row, words, rate, chip, ranks, assumed), cards
 
 
 def _rate(words: str) -> tuple[int | None, float | None]:
@@ -194,10 +194,11 @@ def _at(name: str, gbit: float, usual: float) -> LinkModel:
     return link if gbit == usual else replace(link, bytes_per_s=gbit / usual * link.bytes_per_s)
 
 
-def _cable(words: str, rate: float | None, chip: Chip, ranks: int, assumed: list[str]) -> LinkModel:
+def _cable(row: Row, words: str, rate: float | None, chip: Chip, ranks: int, assumed: list[str]) -> LinkModel:
     """Returns the cable of one card: a link of the catalogue, at the rate that the words give."""
     if re.search(IN_TUNNELS, words) and re.search(r"\baws\b|\bec2\b", words):
-        return _at("aws-ipip-50g", rate or 50.0, 50.0)
+        name = "aws-ipip-50g-both-ways" if whole(row, "nnodes") == 2 else "aws-ipip-50g"
+        return _at(name, rate or 50.0, 50.0)
     for kind, name, raw in (
         ("omni-path|\\bopa\\b|omnipath", "omni-path-100", 100.0),
         ("aries|gemini", "aries", 100.0),

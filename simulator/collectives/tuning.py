@@ -66,7 +66,9 @@ ONE_WAY = frozenset({"binomial-tree", "double-tree", "scatter-gather", "shared-m
 PROTOCOL_OF = {"double-tree": "tree", "ring-channels": "ring"}
 """the name of a pattern's algorithm in the data of protocols"""
 
-TCP = frozenset({"eth-1g", "eth-10g", "eth-25g", "eth-40g-gloo", "eth-100g", "veth", "aws-ipip-50g"})
+TCP = frozenset(
+    {"eth-1g", "eth-10g", "eth-25g", "eth-40g-gloo", "eth-100g", "veth", "aws-ipip-50g", "aws-ipip-50g-both-ways"}
+)
 """links of the catalogue whose figures were measured with TCP"""
 
 

@@ -309,6 +309,10 @@ GKE_BYTES = 4 * 2**20
 """the largest message of that curve: FOUND, as the pieces"""
 
 
+TUNNEL_BYTES_PER_S = 5e9 / 8 * 1388 / 1460
+"""data in an IP-in-IP tunnel of AWS, as `aws-ipip-50g` says"""
+
+
 ONE_NVLINK = "one link, `count` for several; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"
 
 LINKS: dict[str, LinkModel] = {
@@ -359,7 +363,13 @@ LINKS: dict[str, LinkModel] = {
                   "Gbit/s between two machines, as one tunnel is one flow (FOUND, Amazon EC2 User Guide); 1388 of 1460 "
                   "bytes are data (Calico's MTU of 1440: MEMORY high); FOUND 4.74 Gbit/s, also of four connections "
                   "(cilium issue 22560); latency as eth-10g"),
-            pieces=(LinkPiece(2.0**50, 20e-6, 5e9 / 8 * 1388 / 1460),),
+            pieces=(LinkPiece(2.0**50, 20e-6, TUNNEL_BYTES_PER_S),),
+        ),
+        dataclasses.replace(
+            _link("aws-ipip-50g-both-ways", 20.0, 5.94, "as aws-ipip-50g, with data in both directions between two machines: "
+                  "acknowledgements, one for two packets (RFC 5681), pass the same queue, where packets of any size "
+                  "cost the same, so 2/3 remain: INFERENCE"),
+            pieces=(LinkPiece(2.0**50, 20e-6, 2 / 3 * TUNNEL_BYTES_PER_S),),
         ),
         _link("shared-memory", 0.4, 5.0, "Open MPI vader; latency FOUND 0.3 to 0.46 us; bandwidth INFERENCE", "memory"),
         dataclasses.replace(

@@ -10,6 +10,12 @@ begins when its batch has been loaded, and ends after the update; its seconds ar
   sia-simulator/simulator_config.py. Pods as on AWS, without GPUDirect: INFERENCE, as no image of the jobs sets it up.
 * NCCL by the images of the jobs: 2.6 in PyTorch 20.03, 2.7 in 20.10 (FOUND Dockerfiles; versions MEMORY high), and 2.7
   in PyTorch 1.9 on Azure.
+* Between two machines, data of a ring pass the same tunnel in both directions (`aws-ipip-50g-both-ways`).
+* NCCL's few channels over sockets and one card are taken to leave the devices to gradients, which changes a step by 1 %
+  and lets the vectorised interpreter run.
+* Not in the given rows, and so not predicted: replicas that wait for the slowest one, such as for its pictures from
+  shared storage (imagenet on Azure), its cores (ncf and deepspeech2 on Azure, with many replicas a node) or its longer
+  recordings (deepspeech2).
 * A digit of a placement is the replicas of a node; rows of scalability have them as even as possible over the nodes.
 """
 
