@@ -42,6 +42,7 @@ from paceline.records.figures import (
     Figure,
     significant,
 )
+from paceline.records.step_errors import sentence
 from paceline.reports.blocks import Answer, Axis, Chart, Claim, Column, Plot, ReportSection, Series, Table, TableCell
 from paceline.reports.comparison.ranking import MARK
 from paceline.reports.sweeps.crossings import LineCrossing, crossings
@@ -89,10 +90,17 @@ def sweep_answer(table: SweepTable, sweep: SweepResult | None = None) -> Answer:
     return Answer(
         title=f"{table.scenario}: sweep over {listed(list(table.paths))}",
         subtitle=_runs_in_words(table, names),
-        blocks=[means_table(table), *map(Claim, sweep_words(table))],
+        blocks=[means_table(table), *map(Claim, sweep_words(table)), *_published_errors(sweep)],
         data=lambda: {} if sweep is None else sweep_document(sweep, table),
         sections=lambda: [_figures_section(table), _runs_section(table)],
     )
+
+
+def _published_errors(sweep: SweepResult | None) -> list[Claim]:
+    """Returns the errors of the published steps that are similar to those of the runs, each once."""
+    entries = () if sweep is None else sweep.entries
+    texts = [sentence(error) for entry in entries for error in entry.summary.get("published_errors", ())]
+    return [Claim(text) for text in dict.fromkeys(texts)]
 
 
 def sweep_document(sweep: SweepResult, table: SweepTable) -> dict[str, Any]:
