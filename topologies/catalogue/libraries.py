@@ -44,8 +44,8 @@ USUAL_LATENCY_S = {"nvlink": 2e-6, "pcie": 3e-6}
 """the latency of one hop that the steps over NVLink and PCIe include: that of the catalogue's links (`links`), as the
 steps were measured on such hardware. The step over a network includes none: it is the work of the library, the GPU and
 the card, on top of the latency between the cards. DERIVED from the published rows of several nodes: their mean error
-(`paceline validate collectives`) is smallest if all of the network's latency is added, and grows the more of it a step is
-taken to include (of 16 A100s from 7.4 to 8.1 and 9.0 % for 0, 1 and 3 us)"""
+(`paceline validate collectives`) is smallest if all of the network's latency is added, and grows the more of it a step
+is taken to include (of 16 A100s from 7.4 to 8.1 and 9.0 % for 0, 1 and 3 us)"""
 TREE_CORRECTION = {
     "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
     "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, *(4 * (0.9,)), 1, 1, 1),
