@@ -386,7 +386,7 @@ class Machine:
         """The keys of a network of containers: those with an RDMA card use it inside a machine, too.
 
         NCCL takes all hops for alike. So its tuner takes rings for long vectors, by the shares of the bandwidth that it
-        knows: n / (2 (n − 1)) of a ring, and less than half of a tree (FOUND, as `libraries.NCCL_TUNER`).
+        knows: n / (2 (n − 1)) of a ring, and at most 0.45 of a tree (FOUND src/graph/tuning.cc @v2.7.8-1).
         """
         rdma = self.link.name.startswith(("ib-", "eth-100g-roce", "efa-"))
         inside = {"loopback": 1, "inside": f"pcie{self.chip.pcie}-device"} if rdma else {}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.collectives.contention import bytes_of_plan
 from paceline.simulator.collectives.pattern_time import alone_s
@@ -23,7 +24,7 @@ from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
 from paceline.topologies.graphs.links import LinkModel
 from paceline.topologies.graphs.machines import nvswitch_node, pcie_tree
-from paceline.topologies.graphs.network_graphs import star
+from paceline.topologies.graphs.network_graphs import containers, star
 from tests.thorough import extra, sampled
 
 DEVICE = DeviceModel(name="d", overhead_s=0.0, per_sample_s=0.001)
@@ -245,3 +246,33 @@ def test_a_node_of_a_file_has_a_cable_for_each_card(tmp_path: Any) -> None:
         cables = [one for one in part.layout.graph.connections if "switch" in one.ends]
         assert sum(one.count for one in cables) == 2 * expected, json.dumps(given)
         assert part.cards_of_files == (() if given else (2, 2))  # what a note says
+
+
+@pytest.mark.parametrize("sizes", [(4,), (1, 1, 2, 4), (3, 3), (1, 1, 1)])
+def test_rings_of_containers_pass_the_card_of_their_machine_once_for_each(sizes: tuple[int, ...]) -> None:
+    """RDMA between containers of a machine leaves by its card and comes back; so k of them share it."""
+    graph = containers(per_machine="x".join(map(str, sizes)), link="ib-edr", inside="pcie3-device", loopback=1)
+    p, card = sum(sizes), LINKS["ib-edr"].bytes_per_s
+    seconds, moved = all_reduce(on(graph), p, LARGE, "ring")
+    each = 2 * (p - 1) / p * LARGE
+    assert seconds == pytest.approx(max(sizes) * each / card, rel=0.01)
+    sent = [moved[f"machine{number}>switch"] for number in range(len(sizes))]
+    assert sent == pytest.approx([size * each for size in sizes])
+
+
+@pytest.mark.parametrize("sizes", [(4,), (1, 1, 2, 4)])
+def test_rings_of_containers_over_tcp_leave_a_machine_once(sizes: tuple[int, ...]) -> None:
+    graph = containers(per_machine="x".join(map(str, sizes)), link="aws-ipip-50g")
+    p, tunnel = sum(sizes), 5e9 / 8 * 1388 / 1460  # 5 Gbit/s between two machines, although the card has 50
+    seconds, moved = all_reduce(on(graph), p, LARGE, "ring")
+    each = 2 * (p - 1) / p * LARGE
+    slowest = LINKS["veth"].bytes_per_s if len(sizes) == 1 else tunnel
+    assert seconds == pytest.approx(each / slowest, rel=0.01)
+    sent = [moved.get(f"machine{number}>switch", 0.0) for number in range(len(sizes))]
+    assert sent == pytest.approx([each if len(sizes) > 1 else 0.0] * len(sizes))
+
+
+@pytest.mark.parametrize("text", ["", "2x", "2x0", "a", "2 x 2", "16385"])
+def test_machines_of_containers_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"per_machine: found .*, expected the containers of each machine"):
+        containers(per_machine=text)

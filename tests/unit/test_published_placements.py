@@ -73,6 +73,14 @@ def test_replicas_of_one_machine_share_its_card_or_its_kernel(cluster: str) -> N
     assert (apart.unit, apart.measured, apart.simpler["linear scaling"]) == ("s", 0.01, 0.01)
 
 
+def test_a_ring_between_two_machines_shares_their_tunnel() -> None:
+    lines = [
+        placed(gpu_cluster="aws (default)", placement_replicas_per_node_digits=digits) for digits in ("1", "11", "111")
+    ]
+    links = [dict(outcome.scenario or {})["cluster"]["network"]["link"] for outcome in predicted(lines)[0]]
+    assert links == ["aws-ipip-50g-both-ways", "aws-ipip-50g"]
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [

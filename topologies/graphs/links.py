@@ -361,14 +361,14 @@ LINKS: dict[str, LinkModel] = {
         dataclasses.replace(
             _link("aws-ipip-50g", 20.0, 5.94, "TCP in an IP-in-IP tunnel, such as Calico's, on AWS: 50 Gbit/s, and 5 "
                   "Gbit/s between two machines, as one tunnel is one flow (FOUND, Amazon EC2 User Guide); 1388 of 1460 "
-                  "bytes are data (Calico's MTU of 1440: MEMORY high); FOUND 4.74 Gbit/s, also of four connections "
-                  "(cilium issue 22560); latency as eth-10g"),
+                  "bytes are data (Calico's MTU of 1440: FOUND in its manifests), 4.75 Gbit/s; about 4.5 were measured "
+                  "(FOUND, vpp-dataplane issue 398); latency as eth-10g"),
             pieces=(LinkPiece(2.0**50, 20e-6, TUNNEL_BYTES_PER_S),),
         ),
         dataclasses.replace(
-            _link("aws-ipip-50g-both-ways", 20.0, 5.94, "as aws-ipip-50g, with data in both directions between two machines: "
-                  "acknowledgements, one for two packets (RFC 5681), pass the same queue, where packets of any size "
-                  "cost the same, so 2/3 remain: INFERENCE"),
+            _link("aws-ipip-50g-both-ways", 20.0, 5.94, "as aws-ipip-50g, with data in both directions between two "
+                  "machines: acknowledgements, one for two packets (RFC 5681), pass the same queue, where packets of "
+                  "any size cost the same, so 2/3 remain: INFERENCE"),
             pieces=(LinkPiece(2.0**50, 20e-6, 2 / 3 * TUNNEL_BYTES_PER_S),),
         ),
         _link("shared-memory", 0.4, 5.0, "Open MPI vader; latency FOUND 0.3 to 0.46 us; bandwidth INFERENCE", "memory"),

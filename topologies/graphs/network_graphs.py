@@ -88,9 +88,9 @@ def containers(
 ) -> Graph:
     """Returns machines around one switch, with containers, such as pods of Kubernetes, that libraries take for hosts.
 
-    NCCL tells hosts apart by their namespaces, so ranks in containers of one machine use sockets, or its RDMA card,
-    instead of shared memory and peer access: FOUND NVIDIA/nccl src/misc/utils.cc @v2.7.8 (getHostHash). Containers of
-    a machine share its link to the switch.
+    NCCL tells hosts apart by name and boot identity (FOUND NVIDIA/nccl src/misc/utils.cc @v2.7.8-1, getHostHash). A
+    container has a name of its own, so ranks of one machine use sockets, or its RDMA card, instead of shared memory
+    and peer access. Containers of a machine share its link to the switch.
 
     Args:
         per_machine: the containers of each machine, such as 1x1x2x4.

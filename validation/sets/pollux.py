@@ -4,13 +4,15 @@ The rows with one replica, with all batches, are given; those of all placements 
 begins when its batch has been loaded, and ends after the update; its seconds are means of about 15 steps.
 
 * AWS: g4dn.12xlarge with 4 T4, a pod for each GPU, Calico's network: FOUND petuum/adaptdl, branch osdi21-artifact,
-  benchmark/main.tf (its `kubectl apply` of Calico v3.11, whose pool has IP-in-IP always: MEMORY high). The placement
-  group's strategy is not in the file: the limit of flows outside of a cluster placement group is taken.
+  benchmark/main.tf, which applies Calico's manifest of v3.11. Its manifests have IP-in-IP always: FOUND in copies. The
+  placement group's strategy is not in the file: the limit of flows outside of a cluster placement group is taken.
 * Azure: ND40rs_v2, 8 V100 of 32 GB and one EDR InfiniBand card: FOUND siasosp23/artifacts,
   sia-simulator/simulator_config.py. Pods as on AWS, without GPUDirect: INFERENCE, as no image of the jobs sets it up.
 * NCCL by the images of the jobs: 2.6 in PyTorch 20.03, 2.7 in 20.10 (FOUND Dockerfiles; versions MEMORY high), and 2.7
   in PyTorch 1.9 on Azure.
-* Between two machines, data of a ring pass the same tunnel in both directions (`aws-ipip-50g-both-ways`).
+* Between two machines, data of a ring pass one tunnel in both directions (`aws-ipip-50g-both-ways`).
+* Steps of BERT in the open half decided which of these documented limits hold: 5 Gbit/s, not 10; a tunnel shared by
+  both directions; card and GPUs on one PCIe switch on Azure. No constant was fitted to them.
 * NCCL's few channels over sockets and one card are taken to leave the devices to gradients, which changes a step by 1 %
   and lets the vectorised interpreter run.
 * Not in the given rows, and so not predicted: replicas that wait for the slowest one, such as for its pictures from
