@@ -91,6 +91,7 @@ def of_steps(
     columns: frozenset[str],
     aim: tuple[float | None, float | None] = (None, None),
     row: Callable[[Line], steps.Row | None],
+    in_sight: bool = False,
 ) -> MeasurementSet:
     """Returns a set of step times.
 
@@ -100,12 +101,13 @@ def of_steps(
         file: Its table in `DATA`.
         columns: The columns by which another file with the same table is recognised.
         aim: The errors to aim for.
+        in_sight: Whether rows of both halves were looked at while the prediction was made.
         row: Returns the row of a line; None for a line that belongs to no group. Raises `PacelineError` for one that
             cannot be read.
     """
     return MeasurementSet(
         name=name, title=title, file=file, columns=columns, aim=aim, groups=partial(_groups_of_steps, name, row),
-        predict=partial(steps.outcomes, name), quick=_quick_steps,
+        predict=partial(steps.outcomes, name), quick=_quick_steps, in_sight=in_sight,
     )  # fmt: skip
 
 

@@ -154,6 +154,7 @@ SET = MeasurementSet(
     name="devices",
     title="Published samples per second of one device, without its chip, its model or its family of models",
     file="published_throughput.csv",
+    in_sight=True,
     columns=COLUMNS,
     groups=groups_of,
     predict=outcomes,

@@ -266,6 +266,7 @@ SET = MeasurementSet(
     title="Compute utilisation of low-communication methods by bandwidth, in the table of Streaming DiLoCo",
     file="streaming_diloco_utilisation.csv",
     columns=frozenset({"model", "layers", "step_s", "method", "u50", "u99"}),
+    in_sight=True,
     groups=groups_of,
     predict=outcomes,
     quick=lambda groups: [[line for line in group if line["model"] == group[0]["model"]] for group in groups],

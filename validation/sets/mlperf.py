@@ -64,4 +64,5 @@ SET = of_steps(
     columns=frozenset({"round", "submitter", "system", "accelerator", "accelerators", "nodes", RATE}),
     aim=(0.08, 0.25),
     row=row_of,
+    in_sight=True,
 )

@@ -104,4 +104,5 @@ SET = of_steps(
     columns=COLUMNS,
     aim=(0.06, None),
     row=row_of,
+    in_sight=True,
 )
