@@ -265,7 +265,7 @@ def _network(plan: Plan) -> ClusterNetwork:
     """Returns a network that serves all plans of one machine, whose collectives are then priced once."""
     cluster = plan.cluster
     nodes = tuple((node.seats, node.device.name, node.host_rates) for node in cluster.nodes)
-    key = cluster.graph, nodes, cluster.staging, plan.wiring
+    key = cluster.graph, nodes, cluster.staging, plan.wiring, cluster.server_node, cluster.servers
     if key not in _networks:
         if len(_networks) > 8:
             _networks.clear()

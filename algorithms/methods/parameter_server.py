@@ -342,12 +342,8 @@ class Sharded(ParameterServer):
         """As `worker`, with a push to each server and an answer of each."""
         while step := (yield from NextStep(state)):
             gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
-            kept, versions = list(state.residual), list(state.versions)
-            for place in state.serving:
-                part = gradient.vector[me.shards[place].part]
-                message, kept[place] = yield from compressed(part, self.compression, kept[place])
-                yield from Send(me.servers[place], Push(message, gradient.contribution(versions[place])))
-            parts = [state.weights.vector[shard.part] for shard in me.shards]
+            kept = yield from self.push_parts(me, gradient, state)
+            parts, versions = [state.weights.vector[shard.part] for shard in me.shards], list(state.versions)
             serving = []
             for place in state.serving:
                 reply = (yield from Receive(me.servers[place])).value
@@ -358,9 +354,28 @@ class Sharded(ParameterServer):
                 return replace(state, serving=tuple(range(len(me.shards))))
             weights = Weights(join(parts), versions[0])
             state = ShardedReplica(
-                step.number + 1, weights, state.optimizer_state, tuple(kept), tuple(versions), tuple(serving)
+                step.number + 1, weights, state.optimizer_state, kept, tuple(versions), tuple(serving)
             )
         return state
+
+    @program
+    def push_parts(self, me: RankContext, gradient: GradientResult, state: ShardedReplica) -> Program[tuple[Any, ...]]:
+        """Sends each part of a gradient to its server, as `push`, if that has not stopped.
+
+        Args:
+            me: this rank.
+            gradient: its gradient.
+            state: its state.
+
+        Returns:
+            The new residual of each part.
+        """
+        kept = list(state.residual)
+        for place in state.serving:
+            part = gradient.vector[me.shards[place].part]
+            message, kept[place] = yield from compressed(part, self.compression, kept[place])
+            yield from Send(me.servers[place], Push(message, gradient.contribution(state.versions[place])))
+        return tuple(kept)
 
 
 @dataclass(frozen=True, kw_only=True)

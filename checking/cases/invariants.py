@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from paceline.algorithms.core.errors import DeadlockError, MismatchedCollectives, PacelineError
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.runtime.weights_owner import LayerUpdate, Update
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.gradient_weights import LONGEST, is_measured, wrong_weights
 from paceline.checking.cases.performing import Outcome, TooLong, order_is_irrelevant, performed, reference_of, unlike
@@ -113,10 +114,22 @@ def _messages_read(outcome: Outcome) -> Iterator[str]:
             yield f"{sent} messages were sent and {received} received"
 
 
+def _applied(outcome: Outcome) -> list[Sequence[Update | LayerUpdate]]:
+    """Returns the rows of the updates, with several servers those of each."""
+    if not outcome.job.team[0].shards:
+        return [outcome.trace.updates]
+    names = (shard.range_name for shard in outcome.job.team[0].shards)
+    return [[row for row in outcome.trace.layers if row.layer == name] for name in names]
+
+
 def _gradients_once(outcome: Outcome) -> Iterator[str]:
     """Checks that each gradient is applied once at most, after it was computed."""
-    spans, updates = outcome.trace.spans, outcome.trace.updates
-    computed = {(span.rank, span.step) for span in spans if span.activity == "compute"}
+    computed = {(span.rank, span.step) for span in outcome.trace.spans if span.activity == "compute"}
+    for updates in _applied(outcome):
+        yield from _once(updates, computed)
+
+
+def _once(updates: Sequence[Update | LayerUpdate], computed: Collection[tuple[int, int]]) -> Iterator[str]:
     for (rank, step), times in Counter((row.rank, row.step) for row in updates).items():
         if times > 1:
             yield f"the gradient of rank {rank}'s step {step} was applied {times} times"
@@ -243,7 +256,12 @@ def _newest_weights(outcome: Outcome) -> Iterator[str]:
     yield from _found("newest-weights")(outcome)
     if not _sees_own_updates(outcome):
         return
-    rows = {(row.rank, row.step): row for row in outcome.trace.updates}
+    for updates in _applied(outcome):
+        yield from _without_own(updates)
+
+
+def _without_own(updates: Sequence[Update | LayerUpdate]) -> Iterator[str]:
+    rows = {(row.rank, row.step): row for row in updates}
     for (rank, step), row in rows.items():
         after = rows.get((rank, step + 1))
         if after is not None and after.version_read <= row.version_applied:

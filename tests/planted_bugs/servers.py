@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Gradient, Load, NextStep, Receive, RecordUpdate, Send, Start, WaitFor
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.values import Rank, Weights
+from paceline.algorithms.core.values import GradientResult, Rank, Weights, join
 from paceline.algorithms.methods.dynamic_batch import DbsSgd, Estimate, quotas
 from paceline.algorithms.methods.parameter_server import (
     AsyncSgd,
     ParameterServer,
     Push,
     ServerStopped,
+    ShardedReplica,
     Softsync,
     SyncSgdPs,
     mean_of,
@@ -207,6 +209,49 @@ class UnreadGoodbye(AsyncSgd):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TwoServers(AsyncSgd):
+    """`async-sgd` with two servers."""
+
+    name = "async-sgd-two-servers"
+
+    servers: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndsWithOneServer(TwoServers):
+    """A worker ends when one of two servers has stopped, and the other waits for its last push."""
+
+    name = "async-sgd-ends-with-one-server"
+
+    @program
+    def worker_of_shards(self, me: RankContext, state: ShardedReplica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
+            gradient = yield from Gradient(state.weights, (yield from Load(step.samples)))
+            yield from self.push_parts(me, gradient, state)
+            replies = []
+            for server in me.servers:
+                replies.append((yield from Receive(server)).value)
+            if any(isinstance(reply, ServerStopped) for reply in replies):
+                return state
+            versions = tuple(reply.version for reply in replies)
+            weights = Weights(join([reply.vector for reply in replies]), versions[0])
+            state = replace(state, step=step.number + 1, weights=weights, versions=versions)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionOfOneServer(TwoServers):
+    """A worker tells both servers the version of the first one's weights."""
+
+    name = "async-sgd-version-of-one-server"
+
+    @program
+    def push_parts(self, me: RankContext, gradient: GradientResult, state: ShardedReplica) -> Program[tuple[Any, ...]]:
+        first = (state.versions[0],) * len(me.shards)
+        return (yield from super().push_parts(me, gradient, replace(state, versions=first)))
+
+
+@dataclass(frozen=True, kw_only=True)
 class EndsTooEarly(KSync):
     """The server stops all workers and ends without receiving the gradients that are on their way."""
 
@@ -288,4 +333,6 @@ BUGS = (
     planted(EndsTooEarly(), KSync(), "conserves-messages", "messages-read"),
     planted(RoundsDown(), OftenBalanced(), "constant-total"),
     planted(WaitsForAnAnswer(), AsyncSgd(), "no-deadlock"),
+    planted(EndsWithOneServer(), TwoServers(), "no-deadlock"),
+    planted(VersionOfOneServer(), TwoServers(), "newest-weights", "gradients-once"),
 )

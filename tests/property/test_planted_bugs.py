@@ -18,7 +18,7 @@ from tests.thorough import FAMILIES, SIMILAR, cases, sampled
 MOST_SCHEDULES = 1000
 """the schedules in which a bug is to be found, as many as `paceline check` tries"""
 MOST_RANKS, MOST_STEPS = 3, 5
-"""the size of a counterexample"""
+"""the size of a counterexample, without the servers that the bug has beyond the first"""
 FEWEST, FEWEST_SIMULATED = 30, 10
 """planted bugs, and those among them that only runs in seconds show"""
 SAMPLE = {
@@ -35,6 +35,7 @@ SAMPLE = {
     "k-avg-period-by-speed",
     "streaming-diloco-mixes-outer",
     "acco-applies-its-own-half",
+    "async-sgd-ends-with-one-server",
 }
 BY_NAME = {bug.name: bug for bug in BUGS}
 EVERY_BUG = pytest.mark.parametrize("name", sampled(BY_NAME, SAMPLE))
@@ -51,7 +52,7 @@ def test_a_planted_bug_is_found_and_its_counterexample_is_small(name: str) -> No
     found = search(BY_NAME[name], schedules=MOST_SCHEDULES, shrink_runs=cases(300, 3000))
     assert found is not None, f"not found in {MOST_SCHEDULES} schedules"
     assert found.violation.guarantee in BY_NAME[name].violates
-    assert found.ranks <= MOST_RANKS
+    assert found.ranks <= MOST_RANKS + max(0, BY_NAME[name].method.num_servers - 1)
     assert found.steps <= MOST_STEPS
     assert (found.violation.case.times is not None) or not BY_NAME[name].only_simulated
 
