@@ -187,6 +187,18 @@ def test_an_all_reduce_of_the_readme_is_predicted_from_one_gpu() -> None:
     assert 0.5 * 8 * 130 < outcome.predicted < 8 * 130
 
 
+def test_servers_of_tensorflow_are_slower_than_an_all_reduce_and_bound_by_the_largest_layer() -> None:
+    ways = ("Distributed TensorFlow (PS, default)", "TCP Horovod allreduce NCCL")
+    lines = [report(model="vgg16"), *(report(**EIGHT | {"model": "vgg16", "method": method}) for method in ways)]
+    outcomes, left_out = predicted(set_named("horovod"), lines)
+    assert not left_out
+    servers, all_reduce = (next(each for each in outcomes if way in each.name) for way in ways)
+    largest_s = 2 * 4 * 25_088 * 4_096 / reports.GRPC_BYTES_PER_S  # fc6 to the only worker on another node, and back
+    step_s = 8 * 64 / servers.predicted
+    assert largest_s < step_s < 1.5 * largest_s
+    assert servers.predicted < 0.2 * all_reduce.predicted
+
+
 # --- training over the Internet ---------------------------------------------------------------------------------------
 
 
