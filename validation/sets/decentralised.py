@@ -158,4 +158,5 @@ SET = MeasurementSet(
     columns=frozenset({"run", "params", "hardware", "network", "method", "metric", "value", "unit"}),
     groups=lambda lines: ([lines], []),
     predict=predicted,
+    in_sight=True,
 )

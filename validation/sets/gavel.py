@@ -71,4 +71,5 @@ SET = of_steps(
     file="gavel_throughputs.csv",
     columns=frozenset({"gpu", "workers_on_different_servers", "model", "batch_size_per_gpu", "n_gpus", "steps_per_s"}),
     row=row_of,
+    in_sight=True,
 )

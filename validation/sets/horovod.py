@@ -14,4 +14,5 @@ SET = of_steps(
     columns=reports.SET.columns,
     aim=(0.25, None),
     row=reports.row_of,
+    in_sight=True,
 )

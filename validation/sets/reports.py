@@ -183,4 +183,5 @@ SET = of_steps(
     file="scaling_reports.csv",
     columns=frozenset({"what", "hardware", "network", "model", "method", "n_gpus", "n_nodes", "value", "unit"}),
     row=row_of,
+    in_sight=True,
 )
