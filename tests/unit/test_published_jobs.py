@@ -136,6 +136,7 @@ def test_parameter_servers_of_tensorflow_serve_one_process_a_node_by_grpc() -> N
 
 def test_asynchronous_servers_and_servers_of_one_machine_have_their_methods() -> None:
     assert scenario(method="MXNet kvstore dist_async")["algorithms"] == [{"name": "async-sgd", "servers": 2}]
+    assert scenario(method="Distributed TensorFlow")["algorithms"] == [{"name": "sync-sgd-ps", "servers": 2}]
     assert scenario(method="MXNet kvstore local", n_gpus=4, n_nodes=1)["algorithms"] == ["sync-sgd-ps"]
 
 
@@ -149,7 +150,9 @@ def test_what_was_seen_of_a_network_counts() -> None:
     [
         ({"value": 1280}, 8 * 64 / 1280),
         ({"what": "throughput per GPU", "unit": "samples/s per GPU", "value": 160}, 64 / 160),
-        ({"what": "time to 90 epochs", "unit": "hours", "value": 2}, 7200 / (90 * reports.IMAGES / 512)),
+        ({"what": "time to 90 epochs", "unit": "hours", "value": 2}, 7200 / (90 * 1_281_167 / 512)),
+        ({"what": "epoch time", "unit": "s", "value": 500}, 500 / (1_281_167 / 512)),
+        ({"what": "step time", "unit": "ms", "value": 250}, 0.25),
         ({"what": "run time", "model": "MNIST example", "unit": "s", "value": 93.8, "batch_per_gpu": "?"}, 0.1),
     ],
 )

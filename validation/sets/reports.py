@@ -27,12 +27,14 @@ from paceline.validation.machines import Unread, chip_of, number, read, text_of,
 from paceline.validation.sets import Line, of_steps
 from paceline.validation.sets.throughput import plain, precision_of
 from paceline.validation.steps import Row
-from paceline.workloads.models.layer_tables import MODELS
+from paceline.workloads.models.layer_tables import MODELS, find_model
 
 GRPC_BYTES_PER_S = 0.196e9
 """of a process of TensorFlow in 2017, in each direction: FOUND (tensorflow/tensorflow pull request 11261: 196 MB/s of
 the master of July 2017, before 1.3; issue 4498: 1.3 Gbit/s of a server's 40 Gbit/s; issue 6116: 100 to 200 MB/s before
 August 2017, 290 to 800 MB/s after it)"""
+SERVERS = r"parameter[ _-]?server|\bps\b|distributed (tf|tensorflow)|variables on|kvstore|\bdist_a?sync|\bmxnet dist"
+"""words of methods with parameter servers"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,6 @@ BERT_BASE = (
     "vocab_size=30522, max_position_embeddings=512, type_vocab_size=2)"
 )
 JOBS = (
-    Job(words=r"vgg16", model="vgg16", batch=32, assumed="batch 32, the default of Horovod's synthetic benchmark"),
     Job(words=r"\bbert\b", model=BERT_BASE, batch=32, assumed="BERT-base, batch 32"),
     Job(words=r"nano ?gpt|gpt-?2", model="gpt2-small", together=512, steps=5500,
         assumed="512 samples a step, 5,500 steps: 10.54 minutes and the author's 115 ms a step on 16 GPUs"),
@@ -69,11 +70,11 @@ JOBS = (
         assumed="batch 64 and one epoch of 938 steps in every worker, as PyTorch's example by default"),
     Job(words=r"^resnet$", model="resnet50", assumed="ResNet with 50 layers, the default of MXNet's example"),
 )  # fmt: skip
-"""FOUND: Horovod's examples/pytorch/pytorch_synthetic_benchmark.py; modal-labs/multinode-training-guide, pull request
-27. MEMORY high: the examples of PyTorch and MXNet; 512 sequences of 1,024 tokens. INFERENCE: BERT-base and its batch"""
-IMAGES = 1_281_167
-"""of an epoch of ImageNet"""
-TIMES = {"s": 1.0, "minutes": 60.0, "hours": 3600.0}
+"""FOUND: modal-labs/multinode-training-guide, pull request 27. MEMORY high: the examples of PyTorch and MXNet; 512
+sequences of 1,024 tokens. INFERENCE: BERT-base and its batch"""
+BATCHES = ((r"horovod.*torch|torch.*horovod", 32, "batch 32, the default of Horovod's synthetic benchmark"),)
+"""of a device where none is stated, by words of the method: FOUND, examples/pytorch/pytorch_synthetic_benchmark.py"""
+TIMES = {"ms": 1e-3, "s": 1.0, "seconds": 1.0, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0}
 
 
 def row_of(line: Line) -> Row:
@@ -83,10 +84,12 @@ def row_of(line: Line) -> Row:
         raise Unread(f"what: found {line['what']} of {line['model']}, expected a training")
     job = _job(line)
     devices, nodes = whole(line, "n_gpus") or 1, whole(line, "n_nodes") or 1
-    batch = whole(line, "batch_per_gpu") or job.batch or round(job.together / devices)
+    batch, assumed = whole(line, "batch_per_gpu") or job.batch or round(job.together / devices), job.assumed
+    if not batch:
+        batch, assumed = next((row[1:] for row in BATCHES if re.search(row[0], words)), (0, ""))
     if not batch:
         raise Unread("batch_per_gpu: not stated, and no default of a program is known")
-    by_server = bool(re.search(r"parameter[ _-]?server|\(ps\b|variables on|kvstore|\bdist_a?sync|\bmxnet dist", words))
+    by_server = bool(re.search(SERVERS, words))
     on_hosts = bool(re.search(r"all-?reduce on cpu", words))
     library = _mpi(line) if on_hosts else "gloo" if "gloo" in words else "nccl"
     keys: Mapping[str, Any] = {"cluster": {"staging": {"gpudirect": "off"}}} if on_hosts else {}
@@ -112,7 +115,7 @@ def row_of(line: Line) -> Row:
         rate=rate,
         source=line["source"],
         keys=keys,
-        assumed=tuple(filter(None, (job.assumed,))),
+        assumed=tuple(filter(None, (assumed,))),
     )  # fmt: skip
 
 
@@ -133,8 +136,11 @@ def _step_s(line: Line, job: Job, devices: int, batch: int) -> float:
     value, unit = number(line, "value"), line["unit"]
     if unit not in TIMES:
         return (1 if "per gpu" in text_of(line, "what", "unit") else devices) * batch / value
-    epochs = re.search(r"(\d+) epochs", line["what"])
-    steps = IMAGES * int(epochs[1]) / (devices * batch) if epochs else job.steps
+    if re.search(r"\b(step|iteration|batch)\b", line["what"]):
+        return value * TIMES[unit]
+    epochs = re.search(r"(?:(\d+) )?epochs?\b", line["what"])
+    samples = find_model(job.model).num_samples * int(epochs[1] or 1) if epochs else 0
+    steps = samples / (devices * batch) or job.steps
     if not steps:
         raise Unread(f"what: found {line['what']}, and the number of steps is not known")
     return value * TIMES[unit] / steps
