@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Layer
 
 
@@ -79,7 +80,10 @@ def shards(layers: Sequence[Layer], count: int) -> tuple[Bucket, ...]:
 
     Args:
         layers: all layers of the model, first layer first.
-        count: number of shards, at most the number of weights.
+        count: number of shards.
+
+    Raises:
+        InputError: there are fewer weights than shards.
 
     >>> layers = [Layer("conv", 0, 10), Layer("fc1", 10, 110), Layer("fc2", 110, 130), Layer("fc3", 130, 135)]
     >>> [shard.part for shard in shards(layers, 2)], [shard.part for shard in shards(layers, 3)]
@@ -89,6 +93,8 @@ def shards(layers: Sequence[Layer], count: int) -> tuple[Bucket, ...]:
     """
     if len(layers) < count:
         size = layers[-1].stop
+        if size < count:
+            raise InputError(f"servers: found {count}, expected at most {size}, the number of weights")
         edges = [size * place // count for place in range(count + 1)]
         layers = [Layer(f"part {place + 1}", *edges[place : place + 2]) for place in range(count)]
     made, left = list[Bucket](), list(layers)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from paceline.algorithms.core.rules import Lars
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Softsync, SyncSgdPs
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
@@ -47,6 +48,18 @@ def test_softsync_rounds_down() -> None:
         (KBatchAsync(k=0), "k: found 0, expected a whole number of 1 or more"),
         (BackupWorkers(backups=4), "backups: found 4, expected at most 3 for 4 workers"),
         (BackupWorkers(backups=-1), "backups: found -1, expected a whole number of 0 or more"),
+        (SyncSgdPs(servers=0), "servers: found 0, expected a whole number of 1 or more"),
+        (
+            AsyncSgd(servers=2, max_grad_norm=1.5),
+            (
+                "max_grad_norm: found 1.5, expected null with servers = 2: no server is certain to have the norm of a "
+                "whole gradient"
+            ),
+        ),
+        (
+            SyncSgdPs(servers=3, lars=Lars()),
+            "lars: found it, expected null with servers = 3: no server is certain to have whole layers",
+        ),
         (AsyncSgd(damping_base=0.5), "damping_base: found 0.5, expected a number of 1 or more"),
     ],
     ids=repr,

@@ -23,6 +23,8 @@ def asked(text: str) -> dict[str, str]:
     [
         ([], "2", "3"),  # with a server
         (["algorithms=[sync-sgd]"], "2", "2"),
+        (["algorithms=[{name: async-sgd, servers: 2}]"], "2", "3"),
+        (["algorithms=[{name: async-sgd, servers: 3}, sync-sgd]"], "2", "4"),
         (["algorithms=[sync-sgd]", "cluster.nodes[0].count=3"], "4", "2"),
     ],
 )
