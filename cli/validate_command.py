@@ -18,7 +18,11 @@ def validate(
     *,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SET]...", help="Sets of measurements; default: all, or only --rows if it is given."),
+        typer.Argument(
+            metavar="[SET]...",
+            help="Sets of measurements (mlperf, gavel, reports, horovod, pollux, throughput, devices, collectives, "
+            "diloco, decentralised, epochs, noise_scales, times); default: all, or only --rows if it is given.",
+        ),
     ] = None,
     rows: Annotated[
         list[Path] | None,
@@ -60,6 +64,7 @@ def validate(
 
     Predicted rows are stored, so an interrupted command continues where it was.
 
+    \b
     A file for --rows has a line for each measured run and the columns
       device       the chip: a100, v100-sxm2, "Xeon 8280"
       devices      their number
@@ -81,7 +86,7 @@ def validate(
       paceline validate --quick
       paceline validate mlperf
       paceline validate --rows mine.csv
-      paceline validate mlperf --scenario "1.0 dgxa100_n8_ngc21.05_mxnet" > row.yaml
+      paceline validate mlperf --scenario "1.1 HLS-1H-N32" > row.yaml
     """
     from paceline.algorithms.core.files import write_whole
     from paceline.records.document import to_json

@@ -97,6 +97,11 @@ def test_a_file_that_is_no_table_is_refused(text: str | bytes, words: str, tmp_p
     assert words in " ".join(result.stderr.split())
 
 
+def test_the_help_names_all_sets() -> None:
+    words = " ".join(run("--help").stdout.replace("│", " ").split())
+    assert f"({', '.join(sets.SETS)})" in words
+
+
 def test_unknown_sets_are_refused_with_the_known_ones() -> None:
     result = run("mlprf", "polux")
     assert result.exit_code == 2
