@@ -159,33 +159,54 @@ def _convolution(inputs: int, outputs: int, size: int, stride: int) -> nn.Module
     return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
 
 
-class _Gates(nn.Module):
-    """A direction of a layer of gated units, of which all frames are one product.
+class _Weights(nn.Module):
+    """Weights that the last module of their layer uses; called without effect, so that they are a layer of their own."""
 
-    Parameters and operations are those of `nn.GRU`, whose frames would be traced one by one.
-    """
-
-    def __init__(self, inputs: int, width: int) -> None:
+    def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.of_inputs, self.of_states = nn.Linear(inputs, 3 * width), nn.Linear(width, 3 * width)
+        self.weight, self.bias = nn.Parameter(torch.empty(outputs, inputs)), nn.Parameter(torch.empty(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        reset, update, new = self.of_inputs(x).chunk(3, dim=2)
-        of_reset, of_update, of_new = self.of_states(new).chunk(3, dim=2)
-        kept = (update + of_update).sigmoid()
-        answer: Tensor = kept * new + (1 - kept) * (new + (reset + of_reset).sigmoid() * of_new).tanh()
-        return answer
+        return x
+
+    def of(self, x: Tensor) -> Tensor:
+        """Returns the product with these weights."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class _AllWeights(_Weights):
+    """The last weights of a layer of gated units, which computes both of its directions.
+
+    As in cuDNN, the products with the inputs of all frames are one, those with the states follow each other, what
+    follows them is one kernel, and all gradients of the layer are complete at once: MEMORY high.
+    """
+
+    def forward(self, x: Tensor, *others: _Weights) -> Tensor:
+        inputs, states, inputs_back = others
+        return self._direction(x, inputs, states) + self._direction(x.flip(1), inputs_back, self).flip(1)
+
+    @staticmethod
+    def _direction(x: Tensor, inputs: _Weights, states: _Weights) -> Tensor:
+        frames, state = [], x.new_zeros(len(x), states.weight.shape[1])
+        for gates in inputs.of(x).unbind(1):
+            state = (gates + states.of(state)).tanh()[:, : state.shape[1]]  # of the sizes of a gated unit
+            frames.append(state)
+        return torch.stack(frames, dim=1)
 
 
 class _Recurrent(nn.Module):
     def __init__(self, inputs: int, width: int, *, normalised: bool) -> None:
         super().__init__()
         self.norm = _Norm(inputs) if normalised else nn.Identity()
-        self.forwards, self.backwards = _Gates(inputs, width), _Gates(inputs, width)
+        self.inputs, self.states = _Weights(inputs, 3 * width), _Weights(width, 3 * width)
+        self.inputs_back, self.states_back = _Weights(inputs, 3 * width), _AllWeights(width, 3 * width)
 
     def forward(self, x: Tensor) -> Tensor:
+        others = self.inputs, self.states, self.inputs_back
         x = self.norm(x)
-        answer: Tensor = self.forwards(x) + self.backwards(x.flip(1)).flip(1)
+        for weights in others:
+            x = weights(x)
+        answer: Tensor = self.states_back(x, *others)
         return answer
 
 
@@ -211,7 +232,8 @@ class _Frames(nn.Module):
 def deepspeech2() -> tuple[nn.Module, Sequence[int]]:
     """Returns Deep Speech 2 with five bidirectional layers of 800 gated units, and the shape of a spectrogram.
 
-    The recordings of VoxForge and CMU last about five seconds: MEMORY medium. A frame is taken every 10 ms.
+    A frame is taken every 10 ms. Recordings of VoxForge and CMU last about five seconds (MEMORY medium); as the work of
+    all layers grows with them alike, a shorter one gives the same shares of a step.
 
     >>> sum(parameter.numel() for parameter in deepspeech2()[0].parameters())
     41187968
@@ -223,7 +245,7 @@ def deepspeech2() -> tuple[nn.Module, Sequence[int]]:
     ]  # fmt: skip
     layers = [_Recurrent(width if number else 32 * 41, width, normalised=number > 0) for number in range(5)]
     head = [_Norm(width), nn.Linear(width, labels, bias=False)]
-    return nn.Sequential(*convolutions, _Frames(), *layers, *head), (1, 161, 500)
+    return nn.Sequential(*convolutions, _Frames(), *layers, *head), (1, 161, 32)
 
 
 class _NeuMF(nn.Module):
