@@ -151,7 +151,8 @@ def refuse(hosts: Sequence[Host], jobs: Mapping[str, Job]) -> None:
         f"{name}: its {job.method.num_servers} servers are on more than one host, and the weights that they hold are "
         "evaluated together only after the run; expected no stop.accuracy and no stop.loss"
         for name, job in jobs.items()
-        if job.team[0].shards and job.budget.scored and not map_ranks(hosts, job.team).whole(Group(job.owners))
+        if job.team[0].shards and job.budget.measured().scored
+        if not map_ranks(hosts, job.team).whole(Group(job.owners))
     ]
     if apart:
         raise InputError("\n".join(apart))

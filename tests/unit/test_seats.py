@@ -66,7 +66,7 @@ def test_servers_of_several_hosts_are_not_evaluated_during_a_run() -> None:
     with pytest.raises(InputError, match=r"async-sgd: its 2 servers are on more than one host, .* no stop.accuracy"):
         refuse(hosts(2, 2), {"async-sgd": scored})
     refuse(hosts(4), {"async-sgd": scored})
-    refuse(hosts(2, 2), {"async-sgd": job_of(AsyncSgd(servers=2), 2, steps=9)})
+    refuse(hosts(2, 2), {"async-sgd": job_of(AsyncSgd(servers=2), 2, steps=9, divergence=True)})
 
 
 def test_everybody_finds_a_seat_of_their_own() -> None:
