@@ -160,7 +160,7 @@ def _convolution(inputs: int, outputs: int, size: int, stride: int) -> nn.Module
 
 
 class _Weights(nn.Module):
-    """Weights that the last module of their layer uses; called without effect, so that they are a layer of their own."""
+    """Weights that the last module of their layer uses; called without effect, so that they are a layer."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from paceline.records.figures import PERCENT
+
 Half = Literal["open", "held back"]
 Unit = Literal["samples/s", "s", "epochs", "samples", "%"]
 LINEAR, ALPHA_BETA, CONSTANT = "linear scaling", "α–β model", "constant epochs"
@@ -24,6 +26,15 @@ SIMPLER = {
     CONSTANT: ("constant", "Constant epochs do not depend on the batch."),
 }
 """the simpler predictions, with their names in documents and their meanings"""
+
+
+def percent(fraction: float) -> str:
+    """Returns an error in words.
+
+    >>> percent(0.0512)
+    '5.12 %'
+    """
+    return PERCENT.with_symbol(fraction)
 
 
 def half_of(name: str) -> Half:

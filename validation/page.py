@@ -10,7 +10,7 @@ from paceline.records.figures import COUNT, PERCENT, PLAIN
 from paceline.reports.blocks import Answer, Axis, Block, Chart, Claim, Column, Plot, ReportSection, Series, Table
 from paceline.reports.text import markdown_of
 from paceline.reports.words import listed
-from paceline.validation.outcome import SIMPLER, Errors, Outcome, groups_of
+from paceline.validation.outcome import SIMPLER, Errors, Outcome, groups_of, percent
 from paceline.validation.sets import OWN, MeasurementSet, set_named
 from paceline.validation.validate import Validation
 
@@ -90,9 +90,9 @@ def _verdict(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
     )
     assert held is not None
     half = "of the half that other sets hold back" if known.in_sight else "held back"
-    parts = [f"{known.name}: median {held.median:.1%}, p90 {held.p90:.1%} on {held.rows} rows {half}"]
+    parts = [f"{known.name}: median {percent(held.median)}, p90 {percent(held.p90)} on {held.rows} rows {half}"]
     aims = [
-        f"{figure:.1%} is {'within' if figure <= aim else 'above'} the aim of {aim:.0%}"
+        f"{percent(figure)} is {'within' if figure <= aim else 'above'} the aim of {percent(aim)}"
         for figure, aim in zip((held.median, held.p90), known.aim, strict=True)
         if aim is not None
     ]
@@ -106,7 +106,7 @@ def _verdict(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
     intervals = [(each.measured, each.interval) for each in outcomes if each.interval is not None]
     if intervals:
         inside = sum(low <= measured <= high for measured, (low, high) in intervals) / len(intervals)
-        sentence += f" {inside:.0%} of {len(intervals)} rows lie within the interval of 80 % of their prediction."
+        sentence += f" {percent(inside)} of {len(intervals)} rows lie within the interval of 80 % of a prediction."
     if worse:
         sentence += f" A simpler prediction has the smaller median for {', '.join(worse)}."
     return sentence

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.catalogue.device_names import find
 from paceline.validation.machines import Unread, whole
 from paceline.validation.sets import Line, of_steps
 from paceline.validation.steps import Row
@@ -29,6 +31,14 @@ def _nodes(line: Line) -> int:
     return nodes
 
 
+def _family(chip: str) -> str:
+    """Returns the chip by its name in the catalogue, as submitters write it in several ways; else their words."""
+    try:
+        return find(chip).name
+    except InputError:
+        return chip
+
+
 def row_of(line: Line) -> Row | None:
     """Returns the row of a line; None without images per second."""
     if not line[RATE]:
@@ -42,7 +52,7 @@ def row_of(line: Line) -> Row | None:
     return Row(
         group=" ".join((line["round"], line["submitter"], chip, framework)).strip(),
         name=f"{line['round']} {line['system']}",
-        family=chip,
+        family=_family(chip),
         words={
             "device": chip, "system": line["system"], "interconnect": line["network"], "library": "",
             "framework": framework,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from paceline.validation.outcome import CONSTANT, Errors, LeftOut, Outcome
+from paceline.validation.outcome import CONSTANT, Errors, LeftOut, Outcome, percent
 from paceline.validation.sets import Line, MeasurementSet
 from paceline.validation.sets.epochs import BENCHMARKS, OPEN, is_open, published_relations
 
@@ -118,9 +118,9 @@ def remark(outcomes: Sequence[Outcome]) -> str:
     if every is None or held is None:
         return ""
     return (
-        f"With images per second as mlperf predicts them from the smallest system, times are off by {every.median:.1%} "
-        f"in the median and {every.p90:.1%} at the 90th percentile of {every.rows} systems; in the half that other "
-        f"sets hold back, by {held.median:.1%} and {held.p90:.1%} of {held.rows}."
+        "With images per second as mlperf predicts them from the smallest system, times are off by "
+        f"{percent(every.median)} in the median and {percent(every.p90)} at the 90th percentile of {every.rows} systems; "
+        f"in the half that other sets hold back, by {percent(held.median)} and {percent(held.p90)} of {held.rows}."
     )
 
 
