@@ -120,7 +120,8 @@ def remark(outcomes: Sequence[Outcome]) -> str:
     return (
         "With images per second as mlperf predicts them from the smallest system, times are off by "
         f"{percent(every.median)} in the median and {percent(every.p90)} at the 90th percentile of {every.rows} "
-        f"systems; in the half that other sets hold back, by {percent(held.median)} and {percent(held.p90)} of {held.rows}."
+        f"systems; in the half that other sets hold back, by {percent(held.median)} and {percent(held.p90)} of "
+        f"{held.rows}."
     )
 
 
