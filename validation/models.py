@@ -232,8 +232,8 @@ class _Frames(nn.Module):
 def deepspeech2() -> tuple[nn.Module, Sequence[int]]:
     """Returns Deep Speech 2 with five bidirectional layers of 800 gated units, and the shape of a spectrogram.
 
-    A frame is taken every 10 ms. Recordings of VoxForge and CMU last about five seconds (MEMORY medium); as the work of
-    all layers grows with them alike, a shorter one gives the same shares of a step.
+    A frame is taken every 10 ms. Recordings last some seconds; as the work of all layers grows with them alike, a
+    shorter one gives the same shares of a step.
 
     >>> sum(parameter.numel() for parameter in deepspeech2()[0].parameters())
     41187968

@@ -6,6 +6,7 @@ import pytest
 
 from paceline.validation.outcome import LeftOut, Outcome
 from paceline.validation.sets import Line, set_named
+from paceline.validation.sets.pollux import spread_of
 from paceline.workloads.models.layer_tables import find_model
 
 
@@ -71,6 +72,12 @@ def test_replicas_of_one_machine_share_its_card_or_its_kernel(cluster: str) -> N
     assert (together.name[-8:], apart.name[-11:]) == ("ncf 4 x 64"[-8:], "ncf 1111 x 64"[-11:])
     assert (together.predicted > apart.predicted) == (cluster == "azure")
     assert (apart.unit, apart.measured, apart.simpler["linear scaling"]) == ("s", 0.01, 0.01)
+
+
+def test_only_gradients_of_recordings_vary_with_their_longest_sample() -> None:
+    spreads = {model: [spread_of(model, batch) for batch in (1, 10, 14, 20, 999)] for model in ("bert", "deepspeech2")}
+    assert spreads["bert"] == [0.0] * 5
+    assert spreads["deepspeech2"] == pytest.approx([0.103, 0.103, 0.095, 0.086, 0.049], abs=1e-3)
 
 
 def test_a_ring_between_two_machines_shares_their_tunnel() -> None:

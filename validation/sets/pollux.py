@@ -16,12 +16,15 @@ begins when its batch has been loaded, and ends after the update; its seconds ar
 * NCCL's few channels over sockets and one card are taken to leave the devices to gradients, which changes a step by 1 %
   and lets the vectorised interpreter run.
 * Not in the given rows, and so not predicted: replicas that wait for the slowest one, such as for its pictures from
-  shared storage (imagenet on Azure), its cores (ncf and deepspeech2 on Azure, with many replicas a node) or its longer
-  recordings (deepspeech2).
+  shared storage (imagenet on Azure) or its cores (ncf and deepspeech2 on Azure, with many replicas a node).
 * A digit of a placement is the replicas of a node; rows of scalability have them as even as possible over the nodes.
 """
 
 from __future__ import annotations
+
+import math
+
+import numpy as np
 
 from paceline.validation.machines import Unread, number, whole
 from paceline.validation.sets import Line, of_steps
@@ -36,6 +39,10 @@ MODELS = {
 """by their names in the table"""
 OLDER = ("cifar10", "ncf")
 """models whose images on AWS are of the older PyTorch"""
+LONGEST = {"deepspeech2": ((10, 0.103), (20, 0.086), (40, 0.073), (80, 0.065), (240, 0.049))}
+"""for batches, how much the longest of so many samples varies, to which the others are padded: standard deviation over
+mean, DERIVED from the characters of all 1,132 sentences of CMU ARCTIC (FOUND, cmuarctic.data), whose recordings by one
+speaker are the data set (FOUND, data/cmu-arctic-manifests.tar.gz)"""
 CLUSTERS = {
     "aws (default)": {
         "device": "T4", "system": "g4dn.12xlarge on AWS, a pod for each GPU",
@@ -47,6 +54,18 @@ CLUSTERS = {
     },
 }  # fmt: skip
 """the words of each cluster"""
+
+
+def spread_of(model: str, batch: int) -> float:
+    """Returns how much a gradient's seconds vary, relative to their mean, because they follow its longest sample.
+
+    >>> spread_of("deepspeech2", 20), spread_of("bert", 20)
+    (0.086, 0.0)
+    """
+    if model not in LONGEST:
+        return 0.0
+    batches, spreads = zip(*LONGEST[model], strict=True)
+    return round(float(np.interp(math.log(batch), np.log(batches), spreads)), 4)
 
 
 def placement_of(line: Line) -> tuple[int, ...]:
@@ -98,6 +117,7 @@ def row_of(line: Line) -> Row:
         step_s=number(line, STEP),
         rate=False,
         source=line["source"],
+        spread=spread_of(model, batch),
         keys={"cluster": {"interference": 0.0}},
     )
 
