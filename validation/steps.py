@@ -41,8 +41,9 @@ from paceline.validation.machines import Machine, Unread, read
 from paceline.validation.outcome import ALPHA_BETA, LINEAR, LeftOut, Outcome
 from paceline.workloads.models.layer_tables import find_model
 
-STEPS, MANY = 4, 128
-"""steps that count, after a first one; half of them with many devices, whose slowest one varies less"""
+STEPS = ((128, 4), (1024, 2))
+"""steps that count, after a first one, up to so many devices, of which the slowest varies less the more they are; 1 with
+more devices, and with one"""
 STEP_TIME = {"profile": "dedicated"}
 """how steps of a device vary: as on nodes of a job's own"""
 LEAST = 0.02
@@ -283,7 +284,7 @@ def simulated_step_s(plan: Plan) -> float:
 
 
 def _steps(devices: int) -> int:
-    return 1 if devices == 1 else STEPS if devices <= MANY else STEPS // 2
+    return 1 if devices == 1 else next((steps for most, steps in STEPS if devices <= most), 1)
 
 
 def step_s(row: Row, points: Points) -> float:
