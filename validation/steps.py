@@ -42,8 +42,8 @@ from paceline.validation.outcome import ALPHA_BETA, LINEAR, LeftOut, Outcome
 from paceline.workloads.models.layer_tables import find_model
 
 STEPS = ((128, 4), (1024, 2))
-"""steps that count, after a first one, up to so many devices, of which the slowest varies less the more they are; 1 with
-more devices, and with one"""
+"""steps that count, after a first one, up to so many devices, of which the slowest varies less the more they are; with
+more devices, and with one, a single step"""
 STEP_TIME = {"profile": "dedicated"}
 """how steps of a device vary: as on nodes of a job's own"""
 LEAST = 0.02
