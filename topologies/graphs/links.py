@@ -367,8 +367,8 @@ LINKS: dict[str, LinkModel] = {
         ),
         dataclasses.replace(
             _link("aws-ipip-50g-both-ways", 20.0, 5.94, "as aws-ipip-50g, with data in both directions between two "
-                  "machines: acknowledgements, one for two packets (RFC 5681), pass the same queue, where packets of "
-                  "any size cost the same, so 2/3 remain: INFERENCE"),
+                  "machines: acknowledgements, one for two packets (RFC 5681: MEMORY high), pass the same queue, where "
+                  "packets of any size cost the same, so 2/3 remain: INFERENCE"),
             pieces=(LinkPiece(2.0**50, 20e-6, 2 / 3 * TUNNEL_BYTES_PER_S),),
         ),
         _link("shared-memory", 0.4, 5.0, "Open MPI vader; latency FOUND 0.3 to 0.46 us; bandwidth INFERENCE", "memory"),
