@@ -43,8 +43,8 @@ SPEEDS = (8, 4, 4, 2, 2, 1, 1, 1)
 """of workers of unequal speed"""
 SAMPLES_PER_S = 250
 """of the slowest of them; provenance: ours"""
-SPREAD = 0.1
-"""sigma of the lognormal distribution of step times; provenance: ours"""
+STEP_TIMES = {"profile": "shared-cluster", "sigma": 0.1}
+"""how step times vary: as on a shared cluster, with a smaller spread; provenance of the spread: ours"""
 STEP_S = 0.01
 """time of a batch of 16"""
 LATENCY_S = 50e-6
@@ -106,7 +106,7 @@ class Setting:
 
     def cluster(self) -> dict[str, Any]:
         """Returns the section of the scenario."""
-        jitter = {"step_time": {"distribution": "lognorm", "sigma": SPREAD}}
+        jitter = {"step_time": STEP_TIMES}
         if self.unlike:
             devices = [
                 {"name": f"speed-{speed}", "overhead": "0 s", "per_sample": f"{1 / (SAMPLES_PER_S * speed)!r} s"}
