@@ -350,7 +350,7 @@ LINKS: dict[str, LinkModel] = {
         _link("nvlink5", 2.0, 40.1, f"18 a B200; {ONE_NVLINK}", "nvlink"),
         _link("tpu-ici", 1.0, 70.0, "4 a TPU v3 (of 50 GB/s 6 a TPU v4); one link of a torus; both MEMORY high",
               "nvlink"),
-        _link("gaudi-port", 2.0, 12.25, "10 a Gaudi; RoCE of 100 Gbit/s; bandwidth as eth-100g-roce; latency INFERENCE",
+        _link("gaudi-port", 2.0, 12.25, "10 a Gaudi; bandwidth FOUND as eth-100g-roce; latency INFERENCE",
               "nvlink"),
         _link("hccs", 2.0, 30.0, "3 an Ascend 910; both MEMORY medium", "nvlink"),
         _link("ib-edr-staged", 1.0, 5.95, "NCCL without GPUDirect, card and GPU on one PCIe switch; bandwidth DERIVED: "
