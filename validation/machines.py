@@ -269,6 +269,9 @@ SOCKETS = ((2024, "upi-emerald-rapids"), (2022, "upi"), (2020, "xgmi"), (2017, "
 """the bus between the sockets of machines with GPUs since that year: INFERENCE"""
 HOSTS = ((2020, "epyc-7742"), (2017, "xeon-8180"), (0, "xeon-e5-2680v4"))
 """the processors of the two sockets of a node since that year: INFERENCE"""
+TORUS = "halving-doubling"
+"""in place of rings along the dimensions of a torus, which also move each byte twice in few messages one after another; a
+ring of all chips would take as many as there are chips: INFERENCE"""
 LIKE = {
     "kepler": "k80", "maxwell": "m40", "pascal": "p100-sxm2", "volta": "v100-sxm2", "ampere": "a100-sxm4-40",
     "hopper": "h100-sxm5", "blackwell": "b200", "cdna": "mi250x", "manycore": "knl-7250", "tpu": "tpu-v4",
@@ -357,6 +360,8 @@ class Machine:
             placement: The ranks of each node; by default each has as many.
         """
         ranks = placement or (self.workers_per_node,) * self.nodes
+        if self.nodes == 1:  # of links that join all hosts, too
+            ranks = (sum(ranks),)
         inside = {"node": self.inside.node, "settings": dict(self.inside.settings)} if self.inside.node else {}
         copied = self.library != "nccl" and not self.chip.is_host and self.chip.year < COPIES_SINCE
         version = {} if self.version is None else {"library_version": "{}.{}".format(*self.version)}
@@ -375,6 +380,7 @@ class Machine:
                 "link": _link_section(self.link),
                 "intra_node_link": _link_section(self.inside.link),
                 "library": self.library,
+                **({"allreduce_algorithm": TORUS} if self.chip.generation == "tpu" else {}),
                 **version,
             },
             "charges": {"host": self.host, "sockets": 1 if self.chip.generation == "manycore" else 2},

@@ -167,6 +167,13 @@ def test_the_rows_with_the_fewest_devices_are_given() -> None:
     assert others == [rows[0], rows[1], rows[4]]
 
 
+def test_links_of_chips_join_all_hosts_of_a_slice() -> None:
+    row = row_of(16, nodes=4, words={"device": "TPU v3"})
+    cluster = steps.scenario_of(row, ((8, 1.0),))["cluster"]
+    assert [(node["count"], node["workers_per_node"]) for node in cluster["nodes"]] == [(1, 16)]
+    assert cluster["network"]["intra_node_link"]["like"] == "tpu-ici"
+
+
 def test_gradients_between_given_batches_are_interpolated_and_others_scaled() -> None:
     points = ((8, 1.0), (16, 1.5))
     assert steps.with_batch(points, row_of(4, batch=12)) == (points, "")
