@@ -270,8 +270,8 @@ SOCKETS = ((2024, "upi-emerald-rapids"), (2022, "upi"), (2020, "xgmi"), (2017, "
 HOSTS = ((2020, "epyc-7742"), (2017, "xeon-8180"), (0, "xeon-e5-2680v4"))
 """the processors of the two sockets of a node since that year: INFERENCE"""
 TORUS = "halving-doubling"
-"""in place of rings along the dimensions of a torus, which also move each byte twice in few messages one after another; a
-ring of all chips would take as many as there are chips: INFERENCE"""
+"""in place of rings along the dimensions of a torus, which also move each byte twice in few messages one after another;
+a ring of all chips would take as many as there are chips: INFERENCE"""
 LIKE = {
     "kepler": "k80", "maxwell": "m40", "pascal": "p100-sxm2", "volta": "v100-sxm2", "ampere": "a100-sxm4-40",
     "hopper": "h100-sxm5", "blackwell": "b200", "cdna": "mi250x", "manycore": "knl-7250", "tpu": "tpu-v4",
