@@ -88,6 +88,7 @@ def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list
                 "calibration",
                 "broken_promises",
                 "prediction_interval",
+                "published_errors",
                 "records",
                 "links",
             }

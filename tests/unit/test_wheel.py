@@ -27,7 +27,7 @@ class Built:
         """Returns the files of the package, through its links."""
         package = self.repository / "paceline"
         files = (path for folder in (package, *package.iterdir()) if folder.is_dir() for path in folder.rglob("*"))
-        kinds = {".py", ".yaml", ".csv", ".md", ".npz", ".typed", ".j2", ".css", ".js", ".LICENSE"}
+        kinds = {".py", ".yaml", ".csv", ".md", ".npz", ".typed", ".gz", ".j2", ".css", ".js", ".LICENSE"}
         return {f"paceline/{path.relative_to(package)}" for path in files if path.suffix in kinds}
 
 
