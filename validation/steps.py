@@ -176,10 +176,10 @@ def scenario_of(row: Row, points: Points) -> dict[str, Any]:
     device: dict[str, Any] = {"name": spec.name if spec else named_so or "device"}
     device["like"] = spec.name if spec else machine.device
     points = tuple(point for point in points if point[0] == row.batch) or points
-    if len(points) > 1:
+    (batch, seconds), *others = points
+    if others:
         device["profile"] = [{"batch": row.gang * batch, "time": f"{seconds!r} s"} for batch, seconds in points]
     else:
-        batch, seconds = points[0]
         device |= {"overhead": "0 s", "per_sample": f"{seconds / (row.gang * batch)!r} s"}
     processes = [count // row.gang for count in row.per_node]
     cluster = machine.section(device, processes)
