@@ -7,9 +7,6 @@ of date.
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +15,7 @@ from paceline.records import epoch_errors
 from paceline.records.epoch_errors import OTHER, SHARE, Origin, RelationError, RunSpread
 from paceline.validation.outcome import CONSTANT, Errors, Outcome
 from paceline.validation.sets import Line, MeasurementSet, epochs, noise_scales
+from paceline.validation.support import written
 
 FEWEST_RUNS = 4
 """of a system with one batch, to say how much its runs differ; provenance: ours, MLPerf asks for five or more"""
@@ -79,17 +77,6 @@ def run_spreads(lines: Sequence[Line]) -> list[RunSpread]:
             systems=sum(spread.systems for spread in spreads),
         ),
     ]
-
-
-def written(rows: Sequence[RelationError] | Sequence[RunSpread]) -> str:
-    """Returns figures as the text of a CSV file, with four significant digits."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in dataclasses.fields(rows[0])], lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        values = dataclasses.asdict(row)
-        writer.writerow({name: f"{value:.4g}" if isinstance(value, float) else value for name, value in values.items()})
-    return text.getvalue()
 
 
 def main() -> None:

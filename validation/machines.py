@@ -18,8 +18,10 @@ from functools import cache, cached_property
 from itertools import groupby
 from typing import Any, Literal
 
-from paceline.algorithms.core.errors import PacelineError
+from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.scenarios import load
+from paceline.topologies.catalogue.device_catalogue import Spec
+from paceline.topologies.catalogue.device_names import find
 from paceline.topologies.cluster import ClusterModel
 from paceline.topologies.graphs.links import LinkModel, link_named
 
@@ -113,6 +115,15 @@ def number(row: Row, column: str) -> float:
     if not (math.isfinite(value) and value > 0):
         raise Unread(f"{column}: found {row.get(column)!r}, expected a positive number")
     return value
+
+
+@cache
+def spec_named(text: str) -> Spec | None:
+    """Returns the device of the catalogue that a text names; None if there is none."""
+    try:
+        return find(text)
+    except InputError:
+        return None
 
 
 def chip_of(*texts: str, hosts: bool = True) -> Chip | None:

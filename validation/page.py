@@ -17,6 +17,8 @@ from paceline.validation.validate import Validation
 INTRODUCTIONS = Path(__file__).parent / "introductions"
 FEW = 5
 """rows below which a family gets no verdict"""
+BEATEN = "no better than simpler"
+"""the verdict on a family of which a simpler prediction has the smaller median"""
 WORST = 15
 """rows with the largest errors that a report lists for each set"""
 COLUMNS = (
@@ -96,12 +98,8 @@ def _verdict(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
         for figure, aim in zip((held.median, held.p90), known.aim, strict=True)
         if aim is not None
     ]
-    worse = []
-    for family, own in groups_of(outcomes, "family").items():
-        ours = Errors.of(each.error for each in own)
-        others = [Errors.of(each.error_of(name) for each in own) for name in SIMPLER]
-        if ours and ours.rows >= FEW and any(other and other.median < ours.median for other in others):
-            worse.append(family)
+    families = groups_of(outcomes, "family").items()
+    worse = [family for family, own in families if verdict_of(known, own) == BEATEN]
     sentence = "; ".join([*parts, *aims]) + "."
     intervals = [(each.measured, each.interval) for each in outcomes if each.interval is not None]
     if intervals:
@@ -119,7 +117,7 @@ def verdict_of(known: MeasurementSet, outcomes: Sequence[Outcome]) -> str:
         return "few rows"
     simpler = [Errors.of(each.error_of(name) for each in outcomes) for name in SIMPLER]
     if any(other is not None and other.median < errors.median for other in simpler):
-        return "no better than simpler"
+        return BEATEN
     if known.aim == (None, None):
         return "no aim set"
     pairs = zip((errors.median, errors.p90), known.aim, strict=True)

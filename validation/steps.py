@@ -19,12 +19,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.algorithms.core.errors import PacelineError
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
@@ -33,11 +33,11 @@ from paceline.simulator.runs.cost_model import cluster_network
 from paceline.simulator.runs.run import perform
 from paceline.topologies.catalogue.charge_rates import host_rates
 from paceline.topologies.catalogue.device_catalogue import Spec
-from paceline.topologies.catalogue.device_names import find, named
+from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.closed_forms import ring_all_reduce_s
 from paceline.topologies.compute import device_model
 from paceline.topologies.compute.device_parameters import read_software
-from paceline.validation.machines import Machine, Unread, read
+from paceline.validation.machines import Machine, read, spec_named
 from paceline.validation.outcome import ALPHA_BETA, LINEAR, LeftOut, Outcome
 from paceline.workloads.models.layer_tables import find_model
 
@@ -138,15 +138,7 @@ def machine_of(row: Row) -> Machine:
 
 def spec_of(row: Row) -> Spec | None:
     """Returns the device of a row in the catalogue; None if it is not there."""
-    return _spec_named(row.words.get("device", ""))
-
-
-@cache
-def _spec_named(text: str) -> Spec | None:
-    try:
-        return find(text)
-    except InputError:
-        return None
+    return spec_named(row.words.get("device", ""))
 
 
 def method_of(row: Row) -> str:
@@ -336,9 +328,14 @@ def given_and_predicted(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 def points_of(given: Iterable[Row], simulated: Callable[[Row, Points], float] = step_s) -> Points:
     """Returns the gradients of one device by batch; of a batch that was measured repeatedly, the mean."""
+    return _means(given, lambda row: gradient_s(row, simulated))
+
+
+def _means(rows: Iterable[Row], seconds_of: Callable[[Row], float]) -> Points:
+    """Returns the mean seconds of the rows of each batch."""
     seconds: dict[int, list[float]] = {}
-    for row in given:
-        seconds.setdefault(row.batch, []).append(gradient_s(row, simulated))
+    for row in rows:
+        seconds.setdefault(row.batch, []).append(seconds_of(row))
     return tuple((batch, math.fsum(each) / len(each)) for batch, each in sorted(seconds.items()))
 
 
@@ -370,19 +367,16 @@ def _modelled_s(device: str, row: Row, batch: int) -> float:
     return made.compute_s(batch)
 
 
-def outcomes(name: str, rows: Sequence[Row], least: int = 1) -> list[Outcome | LeftOut]:
+def outcomes(name: str, rows: Sequence[Row]) -> list[Outcome | LeftOut]:
     """Predicts the rows of a group from those with the fewest devices.
 
     Args:
         name: The name of the set.
         rows: All rows of the group.
-        least: The fewest given rows.
     """
     given, others = given_and_predicted(rows)
     if not others:
         return []
-    if len(given) < least:
-        return [LeftOut(name, row.name, "no smaller system was measured") for row in others]
     try:
         points = points_of(given)
         alone = _alpha_beta_points(given)
@@ -439,10 +433,7 @@ def _seconds(points: Points, batch: int) -> float:
 
 def _linear_s(given: Sequence[Row], row: Row) -> float:
     """Returns a step as if more devices waited for nothing: that of the given rows."""
-    seconds: dict[int, list[float]] = {}
-    for each in given:
-        seconds.setdefault(each.batch, []).append(each.step_s)
-    return _seconds(tuple((batch, math.fsum(of) / len(of)) for batch, of in sorted(seconds.items())), row.batch)
+    return _seconds(_means(given, lambda each: each.step_s), row.batch)
 
 
 def _ring_s(row: Row) -> float:
@@ -456,9 +447,4 @@ def _ring_s(row: Row) -> float:
 
 def _alpha_beta_points(given: Sequence[Row]) -> Points:
     """Returns the gradients of the α–β model: what a given step leaves after its all-reduce."""
-    rest = [replace(row, step_s=max(LEAST * row.step_s, row.step_s - _ring_s(row))) for row in given]
-    batches = sorted({row.batch for row in rest})
-    return tuple((batch, _linear_s(rest, replace(rest[0], batch=batch))) for batch in batches)
-
-
-__all__ = ["Row", "Unread", "outcomes", "scenario_of", "step_s"]
+    return _means(given, lambda row: max(LEAST * row.step_s, row.step_s - _ring_s(row)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
+from paceline.records.epoch_errors import RelationError, RunSpread
 from paceline.records.step_errors import ANY, ONE_NODE, SHARE, StepErrors
 from paceline.validation.outcome import Outcome
 
@@ -33,11 +36,12 @@ def _errors_of(chip: str, network: str, outcomes: Sequence[Outcome]) -> StepErro
     return StepErrors(chip=chip, network=network, rows=len(outcomes), low=float(low), high=float(high), median=median)
 
 
-def written(rows: Sequence[StepErrors]) -> str:
+def written(rows: Sequence[StepErrors] | Sequence[RelationError] | Sequence[RunSpread]) -> str:
     """Returns errors as the text of a CSV file, with four significant digits."""
+    lines: list[dict[str, Any]] = [dict(row) if isinstance(row, Mapping) else dataclasses.asdict(row) for row in rows]
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(StepErrors.__annotations__), lineterminator="\n")
+    writer = csv.DictWriter(text, list(lines[0]) if lines else list(StepErrors.__annotations__), lineterminator="\n")
     writer.writeheader()
-    for row in rows:
-        writer.writerow({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()})
+    for line in lines:
+        writer.writerow({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in line.items()})
     return text.getvalue()

@@ -16,6 +16,7 @@ from paceline.records import epoch_errors
 from paceline.validation import epochs as stated
 from paceline.validation.outcome import CONSTANT, LeftOut, Outcome
 from paceline.validation.sets import SETS, epochs, noise_scales, set_named, times
+from paceline.validation.support import written
 
 BATCHES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
@@ -182,8 +183,8 @@ def test_predicted_epochs_and_images_per_second_make_a_time() -> None:
 
 def test_the_stated_figures_are_those_of_the_published_tables() -> None:
     """`python -m paceline.validation.epochs` writes them."""
-    assert epoch_errors.RELATION.read_text(encoding="utf-8") == stated.written(stated.relation_errors())
-    assert epoch_errors.SPREADS.read_text(encoding="utf-8") == stated.written(stated.run_spreads(epochs.SET.lines()))
+    assert epoch_errors.RELATION.read_text(encoding="utf-8") == written(stated.relation_errors())
+    assert epoch_errors.SPREADS.read_text(encoding="utf-8") == written(stated.run_spreads(epochs.SET.lines()))
 
 
 def test_a_spread_is_that_of_runs_around_the_mean_without_them() -> None:

@@ -10,17 +10,16 @@ from __future__ import annotations
 import csv
 import dataclasses
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Literal
 
-from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.algorithms.core.errors import PacelineError
 from paceline.scenarios.sections.fitted_devices import published_model, without
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS, Spec
-from paceline.topologies.catalogue.device_names import find, named
+from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute.device_parameters import Parameters, chip_key, read_software
 from paceline.topologies.compute.layer_times import gradient_s
 from paceline.topologies.compute.prediction_errors import interval_of
-from paceline.validation.machines import Unread, number, text_of, whole
+from paceline.validation.machines import Unread, number, spec_named, text_of, whole
 from paceline.validation.outcome import LeftOut, Outcome
 from paceline.validation.sets import Line, MeasurementSet
 from paceline.validation.sets.throughput import COLUMNS, plain, precision_of
@@ -54,7 +53,7 @@ def model_of(line: Line) -> tuple[ModelInfo, float]:
 def spec_of(line: Line, precision: str) -> Spec:
     """Returns the device of a row from the catalogue, or one like the nearest, with the peak that the row states."""
     text = line.get("device", "")
-    if (spec := _known(text)) is not None:
+    if (spec := spec_named(text)) is not None:
         return spec
     try:
         peak = number(line, "peak_tflops") * 1e12
@@ -66,14 +65,6 @@ def spec_of(line: Line, precision: str) -> Spec:
         like, name="unknown", peaks={kind: scale * rate for kind, rate in like.peaks.items()},
         bytes_per_s=scale * like.bytes_per_s, sustained_bytes_per_s=scale * like.sustained_bytes_per_s,
     )  # fmt: skip
-
-
-@cache
-def _known(text: str) -> Spec | None:
-    try:
-        return find(text)
-    except InputError:
-        return None
 
 
 def chips_of(lines: Iterable[Line]) -> frozenset[str]:

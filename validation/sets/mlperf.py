@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import re
 
-from paceline.algorithms.core.errors import InputError
-from paceline.topologies.catalogue.device_names import find
-from paceline.validation.machines import Unread, whole
+from paceline.validation.machines import Unread, spec_named, whole
 from paceline.validation.sets import Line, of_steps
 from paceline.validation.steps import Row
 
@@ -31,14 +29,6 @@ def _nodes(line: Line) -> int:
     return nodes
 
 
-def _family(chip: str) -> str:
-    """Returns the chip by its name in the catalogue, as submitters write it in several ways; else their words."""
-    try:
-        return find(chip).name
-    except InputError:
-        return chip
-
-
 def row_of(line: Line) -> Row | None:
     """Returns the row of a line; None without images per second."""
     if not line[RATE]:
@@ -48,11 +38,11 @@ def row_of(line: Line) -> Row | None:
     if batch < 1:
         raise Unread(f"global_batch_size_samples: found {samples} for {devices} accelerators")
     chip = line["accelerator"] if int(line["accelerators"] or 0) else "Xeon"
-    framework = line["framework"]
+    framework, spec = line["framework"], spec_named(chip)
     return Row(
         group=" ".join((line["round"], line["submitter"], chip, framework)).strip(),
         name=f"{line['round']} {line['system']}",
-        family=_family(chip),
+        family=chip if spec is None else spec.name,  # submitters write a chip in several ways
         words={
             "device": chip, "system": line["system"], "interconnect": line["network"], "library": "",
             "framework": framework,

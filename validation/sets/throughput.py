@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import re
 
-from paceline.algorithms.core.errors import InputError
-from paceline.topologies.catalogue.device_names import find
-from paceline.validation.machines import Unread, number, text_of, whole
+from paceline.validation.machines import Unread, number, spec_named, text_of, whole
 from paceline.validation.sets import Line, of_steps
 from paceline.validation.steps import TENSORFLOW_1, Row
 from paceline.workloads.models.layer_tables import MODELS
@@ -75,11 +73,11 @@ def row_of(line: Line) -> Row | None:
 
 
 def _library(line: Line) -> str:
-    try:
-        if find(line["device"]).kind != "gpu":
-            return "MPI"
-    except InputError:
-        raise Unread(f"device: {line['device']!r} is not in the catalogue") from None
+    spec = spec_named(line["device"])
+    if spec is None:
+        raise Unread(f"device: {line['device']!r} is not in the catalogue")
+    if spec.kind != "gpu":
+        return "MPI"
     year = whole(line, "year") or 2020
     if re.search(TENSORFLOW_1, text_of(line, "framework")) and year == 2017:
         return BUNDLED_NCCL
