@@ -23,6 +23,7 @@ from paceline.records.document import to_json
 from paceline.records.figures import OF_PLANS, PERCENT, SECONDS, TIME_TO_TARGET, number, signed_percent, significant
 from paceline.records.metrics import interval
 from paceline.records.pace import say_pace
+from paceline.records.step_errors import StepErrors, sentence
 from paceline.records.store import slug
 from paceline.reports.comparison.ranking import rarely_evaluated, told_apart
 from paceline.reports.planning.request import (
@@ -109,6 +110,12 @@ class PlanCandidate:
         """Returns the mean of a figure of the rows; None if one is missing."""
         values = [row[name] for row in self.rows]
         return None if None in values else fmean(values)
+
+    @property
+    def published_errors(self) -> list[StepErrors]:
+        """The errors of the published steps that are most similar to those of the plan; all seeds have the same."""
+        errors: list[StepErrors] = self.rows[0].get("published_errors", [])  # rows of an earlier version have none
+        return errors
 
     def values(self, objectives: Sequence[Objective]) -> tuple[float, ...]:
         """Returns the means of the objectives; only of a plan that reaches the target."""
@@ -323,6 +330,7 @@ def plan_words(answer: PlanResult) -> str:
     if losers:
         lines += ["Why the others lose:", *(f"  {loser}" for loser in losers)]
     lines += _cautions(answer)
+    lines += dict.fromkeys(sentence(errors) for plan in answer.shown for errors in plan.published_errors)
     lines += ["What is extrapolated or assumed:", *(f"  {line}" for line in extrapolated(answer))]
     return "\n".join(lines)
 

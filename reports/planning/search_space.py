@@ -511,6 +511,7 @@ def row_of(run: Run, target: Aim) -> Row:
         "step_s": summary["step_s"]["mean"],
         "staleness": summary["staleness"]["mean"],
         "prediction_interval": summary.get("prediction_interval"),
+        "published_errors": list(summary.get("published_errors", ())),
         "extrapolated": None if extrapolated is None else list(extrapolated["assumptions"]),
         "warnings": list(run.machine.get("warnings", ())),
     }

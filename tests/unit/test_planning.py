@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
+from paceline.records.step_errors import ONE_NODE, most_similar, sentence
 from paceline.reports.comparison.ranking import Aim
 from paceline.reports.planning.plan_answer import candidates_of
 from paceline.reports.planning.request import Limits, bound_s, parse_objectives, parse_target, shortfall
@@ -274,6 +275,42 @@ def test_a_plan_end_to_end(planned: tuple[Path, str]) -> None:
     assert "given in the scenario" in printed
     assert (folder / "plan.png").stat().st_size > 10_000
     assert len((folder / "trials.csv").read_text(encoding="utf-8").splitlines()) == 11
+
+
+def test_a_plan_on_devices_of_the_catalogue_states_the_errors_of_published_steps(tmp_path: Path) -> None:
+    document = {
+        "name": "known",
+        "algorithms": ["sync-sgd"],
+        "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 32},
+        "cluster": {
+            "nodes": [{"device": "t4", "workers_per_node": 2, "count": 2}],
+            "network": {"topology": "star", "link": "aws-ipip-50g"},
+        },
+        "evaluate": {"every": "0.5 epochs"},
+        "stop": {"epochs": 5},
+    }
+    path = tmp_path / "known.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    sizes = ["--workers", "2,4", "--algorithms", "sync-sgd", "--trials", "3", "--tuning-seeds", "1", "--seeds", "1"]
+    result = call(
+        path, "--target", "accuracy=0.3", *sizes, "--jobs", "1", "--minimise", "time", "--report", "--out", tmp_path
+    )
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "known-plan-1"
+    answer = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    networks = {2: ONE_NODE, 4: "aws-ipip-50g"}
+    for plan in answer["plans"]:
+        assert plan["rows"][0]["published_errors"] == [most_similar("t4", [networks[plan["choice"]["workers"]]])]
+    (errors,) = answer["best"]["rows"][0]["published_errors"]
+    report = (folder / "report.html").read_text(encoding="utf-8")
+    for text in (answer["words"], " ".join(result.output.split()), report):
+        assert text.count(sentence(errors)) == 1
+
+
+def test_a_plan_without_devices_of_the_catalogue_states_no_errors(planned: tuple[Path, str]) -> None:
+    answer = json.loads((planned[0] / "plan.json").read_text(encoding="utf-8"))
+    assert all(row["published_errors"] == [] for plan in answer["plans"] for row in plan["rows"])
+    assert "Published steps" not in planned[1]
 
 
 def test_a_trial_can_be_simulated_again(planned: tuple[Path, str], tmp_path: Path) -> None:
