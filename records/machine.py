@@ -120,9 +120,18 @@ class OtherLoad:
 
 
 def _busy_s() -> float:
-    """Returns the busy CPU seconds of the machine; guest time is included in user time."""
+    """Returns the busy CPU seconds of the machine, with those that a hypervisor has stolen."""
+    return sum(busy_and_stolen_s())
+
+
+def busy_and_stolen_s() -> tuple[float, float]:
+    """Returns the busy CPU seconds of all cores since the start, and those that a hypervisor has stolen from them.
+
+    A core counts as stolen while it has work and the hypervisor runs something else. Guest time is part of user time.
+    """
     times = psutil.cpu_times()
-    return sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
+    busy_s = sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq"))
+    return busy_s, getattr(times, "steal", 0.0)
 
 
 def _own_s(ours: Sequence[int] = ()) -> float:

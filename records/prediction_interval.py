@@ -6,6 +6,7 @@ jitter are not in it; neither is chance, which several seeds show.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, cast
@@ -60,6 +61,26 @@ class StepFactors:
     high: float
     share: float
     similar: tuple[str, ...]
+
+
+SHARE, QUANTILE = 0.8, 1.2816
+"""the share of measurements that an interval is meant to hold, and the quantile of the normal law for its upper end"""
+
+
+def spread_factors(spread: float) -> StepFactors:
+    """Returns the factors on the step time of a run on a calibrated machine.
+
+    factors = exp(∓ 1.2816 · spread): 80 % of a lognormal law
+
+    Args:
+        spread: the standard deviation of a run's mean step time around its prediction, over the time.
+
+    >>> factors = spread_factors(0.1)
+    >>> round(factors.low, 3), round(factors.high, 3)
+    (0.88, 1.137)
+    """
+    words = (f"runs on this machine: a standard deviation of {100 * spread:.0f} % by its speed and by the model",)
+    return StepFactors(math.exp(-QUANTILE * spread), math.exp(QUANTILE * spread), SHARE, words)
 
 
 def prediction_interval(summary: Mapping[str, Any], factors: StepFactors) -> PredictionInterval:

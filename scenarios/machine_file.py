@@ -195,6 +195,12 @@ class MadePart(FileMapping):
     versions: dict[str, str] = Field(default={}, description="of paceline, torch and python")
     seconds: fields.Time = Field(default=0.0, description="how long the measurement took")
     other_load: fields.Share = Field(default=0.0, description="the share of the cores that other programs used")
+    slowness: fields.Positive | None = Field(
+        default=None, description="how slow the machine was, by its speed reference; figures hold for this slowness"
+    )
+    spread: fields.Share | None = Field(
+        default=None, description="standard deviation of a run's step time around its prediction, over the time"
+    )
     verdict: str = Field(default="", description="how far the figures can be trusted")
 
 
@@ -293,7 +299,8 @@ class MachinePart(FileMapping):
 
     def alone(self) -> MeasuredCosts:
         """Returns the costs of a host, with those of the network that it emulates, if it does."""
-        return MeasuredCosts(self.profile(), None if self.emulated is None else self.emulated.added())
+        added = None if self.emulated is None else self.emulated.added()
+        return MeasuredCosts(self.profile(), added, slowness=self.made.slowness, spread=self.made.spread)
 
     def joined(self) -> MeasuredCosts:
         """Returns the costs of a host, and those between hosts if there are such."""

@@ -12,43 +12,34 @@ Rules of this file:
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
 
 import numpy as np
-from scipy.stats import t as student_t
 
-from paceline.algorithms.core.job import Job
 from paceline.backend.calibration.emulation_costs import (
-    EmulationTask,
-    asked_inside,
     cores_of,
     emulation_task,
-    medians,
     refuse_probes,
-    without_overlap,
 )
 from paceline.backend.calibration.gradient_costs import (
     GradientTask,
     LaunchGradients,
     available_cores,
-    gradient_tasks,
     means_s,
     ratios_of,
 )
-from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
 from paceline.backend.calibration.imported_costs import NOTHING, Imported, with_imports
-from paceline.backend.calibration.message_costs import message_tasks
 from paceline.backend.calibration.probe_runner import Progress, Runner
-from paceline.backend.calibration.recorded_costs import UPDATE, Costs, pooled
-from paceline.backend.calibration.step_time_laws import Correlations, correlations, fitted, words
+from paceline.backend.calibration.recorded_costs import UPDATE, Costs
+from paceline.backend.calibration.rounds import NARROW, Rounds, verdict
+from paceline.backend.calibration.step_time_laws import Correlations, fitted, words
 from paceline.backend.multihost.world import HostLoads, World
-from paceline.records.machine import BUSY, QUIET, OtherLoad, machine_facts, package_versions
+from paceline.records.machine import OtherLoad, machine_facts, package_versions
 from paceline.scenarios.machine_file import (
     BusyPart,
     BytesPart,
@@ -68,7 +59,7 @@ from paceline.scenarios.machine_file import (
 )
 from paceline.scenarios.resolution.machine_costs import emulated_part
 from paceline.scenarios.resolution.schema import Scenario
-from paceline.topologies.catalogue.machine_profile import Asked, EmulationCosts, JoinedHosts, MeasuredCosts
+from paceline.topologies.catalogue.machine_profile import Asked, JoinedHosts, MeasuredCosts
 
 
 def joined(machines: Sequence[MachinePart]) -> MachinePart:
@@ -124,8 +115,6 @@ def _mean_points(curves: Sequence[CurvePart]) -> tuple[BytesPart, ...]:
 FEWEST_ROUNDS = 3
 SECONDS = 180.0
 """after which no further round begins"""
-NARROW = 0.05
-"""half the width of an interval over its median, from which on more rounds are not needed"""
 
 
 def calibrate(
@@ -191,7 +180,7 @@ def calibrate_hosts(
         measured = _measured(Runner(world), scenario, asked, batches, seconds, NOTHING, progress)
     if not world.leads:
         return None
-    taken_s, placement = time.monotonic() - begun_s, measured.runner.workers_of_hosts(measured.job)
+    taken_s, placement = time.monotonic() - begun_s, measured.rounds.runner.workers_of_hosts(measured.rounds.job)
     machine = _machine(scenario, measured, loads.share, taken_s, cores=cores_of(world))
     if not placement:  # all on one host
         return machine
@@ -203,20 +192,13 @@ def calibrate_hosts(
 class _Found:
     """What the rounds of a calibration have measured."""
 
-    runner: Runner
-    job: Job
-    launches: dict[GradientTask, list[LaunchGradients]]
-    costs: list[Costs]
+    rounds: Rounds
     copies: CopyTask
-    rounds: int
-    emulation: EmulationTask | None
-    network: list[EmulationCosts]
 
-    def emulated(self) -> EmulatedPart | None:
+    def emulated(self, scenario: Scenario) -> EmulatedPart | None:
         """Returns the costs of the emulated network; None if there is none."""
-        if self.emulation is None:
-            return None
-        return emulated_part(self.emulation.plan, medians(self.network))
+        added = self.rounds.emulation()
+        return None if added is None else emulated_part(emulation_task(scenario).plan, added)
 
 
 def _measured(
@@ -232,40 +214,21 @@ def _measured(
     begun_s, report = time.monotonic(), progress or (lambda _name, _share: None)
     known = {part.batch for part in imported.gradients}
     wanted = [size for size in batches or usual_batches(scenario.workload.batch_per_worker) if size not in known]
-    gradients = gradient_tasks(scenario, wanted, runner) if wanted else []
-    emulation = emulation_task(scenario) if scenario.train.network == "emulated" else None
     asked = [collective for collective in asked if not imported.has(collective)]
-    messages = message_tasks(scenario, asked if emulation is None else asked_inside(scenario, asked), runner)
-    job = messages[0].plan.job
-    copies = CopyTask(job.learner.initial().nbytes)
-    steps = {task: task.steps() for task in gradients}
-    launches: dict[GradientTask, list[LaunchGradients]] = {task: [] for task in gradients}
-    costs, network, rounds = list[Costs](), list[EmulationCosts](), 0
+    rounds = Rounds(scenario, asked, batches=wanted, runner=runner)
+    copies = CopyTask(rounds.job.learner.initial().nbytes)
 
     def goes_on() -> bool:
-        return rounds < FEWEST_ROUNDS or (widest(launches) > NARROW and time.monotonic() - begun_s < seconds)
+        return rounds.count < FEWEST_ROUNDS or (rounds.width > NARROW and time.monotonic() - begun_s < seconds)
 
-    of_a_round = len(gradients) + len(messages) + (emulation is not None) + 1
-    begun = itertools.count()
-
-    def say(name: str) -> None:
-        finished = next(begun) / of_a_round
-        report(f"round {rounds}: {name}", completed(finished, time.monotonic() - begun_s, seconds))
+    def say(name: str, share: float) -> None:
+        finished = rounds.count - 1 + share
+        report(f"round {rounds.count}: {name}", completed(finished, time.monotonic() - begun_s, seconds))
 
     while runner.decide(goes_on):
-        rounds += 1
-        for task in gradients:
-            say(task.name)
-            launches[task] += task.measure(steps[task])
-        for probe in messages:
-            say(probe.name)
-            costs += probe.measure(rounds)
-        if emulation is not None:
-            say(emulation.name)
-            network.append(emulation.measure(rounds))
-        say(copies.name)
+        rounds.perform(say)
         copies.measure()
-    return _Found(runner, job, launches, costs, copies, rounds, emulation, network)
+    return _Found(rounds, copies)
 
 
 def completed(rounds: float, elapsed_s: float, limit_s: float) -> float:
@@ -290,23 +253,23 @@ def _machine(
     scenario: Scenario, measured: _Found, load: float, seconds: float, *, cores: int | None = None
 ) -> MachinePart:
     """Returns what was measured as a section of a file."""
-    costs = MeasuredCosts(pooled(measured.costs), joined=JoinedHosts(pooled(measured.costs, between=True)))
-    parts = tuple(_gradient_part(task, times) for task, times in measured.launches.items())
-    starts = [
-        launch.startup_s for times in measured.launches.values() for launch in times if launch.startup_s is not None
-    ]
+    rounds = measured.rounds
+    launches, nbytes = rounds.launches, rounds.job.learner.initial().nbytes
+    costs = MeasuredCosts(rounds.profile(), joined=JoinedHosts(rounds.profile(between=True)))
+    parts = tuple(_gradient_part(rounds, task, times) for task, times in launches.items())
+    starts = [launch.startup_s for times in launches.values() for launch in times if launch.startup_s is not None]
     return MachinePart.model_construct(
         format=1,
-        made=_made(seconds, load, measured.rounds, widest(measured.launches), parts),
+        made=_made(seconds, load, rounds, parts),
         model=str(scenario.workload.model),
-        ranks=measured.job.workers,
+        ranks=rounds.job.workers,
         cores=cores or available_cores(),
         torch_threads=scenario.train.torch_threads,
         gradients=parts,
-        rates=rates_of(measured.copies, measured.costs, measured.job.learner.initial().nbytes),
+        rates=rates_of(measured.copies, rounds.launched, nbytes),
         startup=start_of(starts),
-        emulated=measured.emulated(),
-        **sections_of(costs, max(2, len(measured.runner.workers_of_hosts(measured.job)))),
+        emulated=measured.emulated(scenario),
+        **sections_of(costs, max(2, len(rounds.runner.workers_of_hosts(rounds.job)))),
     )
 
 
@@ -319,34 +282,13 @@ def usual_batches(batch: int) -> tuple[int, ...]:
     return tuple(sorted({max(1, batch // 4), batch, 4 * batch}))
 
 
-def widest(launches: Mapping[GradientTask, Sequence[LaunchGradients]]) -> float:
-    """Returns the largest relative half-width of the 95 % intervals of mean gradient times.
-
-    The interval is the median of the launches ± 1.25 t standard errors of a mean: a median's standard error is 1.25 of
-    these, and Student's t because there are few launches.
-
-    Args:
-        launches: the times of each launch.
-    """
-    widths = [0.0]
-    for launch in launches.values():
-        for count in launch[0].by_busy if launch else ():
-            means = means_s(launch, count)
-            spread = float(np.std(means, ddof=1)) if len(means) > 1 else float("inf")
-            quantile = float(student_t.ppf(0.975, len(means) - 1)) if len(means) > 1 else 1.0
-            widths.append(1.25 * quantile * spread / math.sqrt(len(means)) / float(np.median(means)))
-    return max(widths)
-
-
-def _gradient_part(task: GradientTask, launches: Sequence[LaunchGradients]) -> GradientPart:
-    times = pooled_gradients(task.batch, launches)
-    if task.plan.real.network == "emulated":
-        times = without_overlap(times)
+def _gradient_part(rounds: Rounds, task: GradientTask, launches: Sequence[LaunchGradients]) -> GradientPart:
+    times = rounds.gradient(task, launches)
     busy = []
     for count, mean_s in times.busy:
         means = means_s(launches, count)
         busy.append(BusyPart.model_construct(ranks=count, mean=mean_s, low=min(means), high=max(means)))
-    laws, together = fitted(ratios_of(launches)), correlations([launch.sequences for launch in launches])
+    laws = fitted(ratios_of(launches))
     return GradientPart.model_construct(
         batch=task.batch,
         busy=tuple(busy),
@@ -360,12 +302,12 @@ def _gradient_part(task: GradientTask, launches: Sequence[LaunchGradients]) -> G
         backward=times.backward,
         law=laws.law,
         fits=laws.fits,
-        between_steps=together.between_steps,
-        between_ranks=together.between_ranks,
+        between_steps=times.between_steps,
+        between_ranks=times.between_ranks,
     )
 
 
-def _made(seconds: float, load: float, rounds: int, width: float, parts: Sequence[GradientPart]) -> MadePart:
+def _made(seconds: float, load: float, rounds: Rounds, parts: Sequence[GradientPart]) -> MadePart:
     versions = package_versions()
     return MadePart.model_construct(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -373,7 +315,9 @@ def _made(seconds: float, load: float, rounds: int, width: float, parts: Sequenc
         versions={name: versions[name] for name in ("paceline", "torch", "python") if name in versions},
         seconds=seconds,
         other_load=load,
-        verdict="; ".join([verdict(load, rounds, width), *said_of(parts)]),
+        slowness=rounds.slowness,
+        spread=rounds.spread,
+        verdict="; ".join([verdict(load, rounds.count, rounds.width), *said_of(parts)]),
     )
 
 
@@ -384,24 +328,6 @@ def said_of(parts: Sequence[GradientPart]) -> list[str]:
         max((part.between_ranks for part in parts), default=0.0, key=abs),
     )
     return words(largest)
-
-
-def verdict(load: float, rounds: int, width: float) -> str:
-    """Returns a sentence on the quality of a calibration.
-
-    Args:
-        load: the share of the cores that other programs used, 0 to 1.
-        rounds: the rounds that were made.
-        width: the largest relative half-width of the intervals of gradient times.
-
-    >>> verdict(0.01, 4, 0.02)
-    'good: other programs used 1 % of the cores, and gradient times are within ±2 % in 4 rounds'
-    """
-    quality = "good" if load <= QUIET and width <= NARROW else "poor" if load > BUSY or width > 4 * NARROW else "fair"
-    return (
-        f"{quality}: other programs used {100 * load:.0f} % of the cores, and gradient times are within "
-        f"±{100 * width:.0f} % in {rounds} rounds"
-    )
 
 
 # Each round copies for `COPY_SECONDS` and gives one figure, so the interval of a rate is that of rounds, during which

@@ -20,19 +20,17 @@ from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import AllReduce, Gradient, Load, NextStep, RecordUpdate, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Layer, Layout, Weights
-from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
+from paceline.backend.calibration.gradient_costs import available_cores
 from paceline.backend.calibration.message_costs import (
     Later,
     global_all_reduce,
     job_of,
     launch_of,
     message_tasks,
-    probe,
-    probe_costs,
 )
-from paceline.backend.calibration.probe_runner import Progress, Runner, refuse_torn
+from paceline.backend.calibration.probe_runner import refuse_torn
 from paceline.backend.calibration.probes import Probe, ProbeCollectives, ProbeMessages
-from paceline.backend.calibration.recorded_costs import TRIM, Cost, costs, pooled
+from paceline.backend.calibration.recorded_costs import TRIM, Cost, costs
 from paceline.backend.emulation.emulated_network import Emulation, emulated
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.multihost.rank_mapping import map_ranks, refuse
@@ -45,8 +43,6 @@ from paceline.topologies.catalogue.machine_profile import (
     MESSAGE_LEGS,
     Asked,
     EmulationCosts,
-    JoinedHosts,
-    MeasuredCosts,
 )
 from paceline.workloads.learners.stand_in import TimingOnly
 
@@ -85,7 +81,6 @@ def start_s(trace: Trace) -> float:
     return median(max(starts_s) - min(starts_s) for starts_s in starts.values() if len(starts_s) == 2)
 
 
-LAUNCHES = 3
 STEPS = 40
 FEW = 16
 """numbers in a message whose transfer time is negligible"""
@@ -182,32 +177,6 @@ def without_overlap(times: GradientTimes) -> GradientTimes:
     return replace(times, overlap=1.0)
 
 
-def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> MeasuredCosts:
-    """Returns a profile of this machine and of the network that it emulates for a scenario.
-
-    Gradients are measured, too, if the scenario's runs are not paced.
-
-    Args:
-        scenario: the scenario with the hosts, the workers, their device times, and the sizes of vectors.
-        asked: the collectives of its runs.
-        progress: called with what is being measured and the completed share, 0 … 1.
-
-    Raises:
-        InputError: its network cannot be emulated here.
-    """
-    report = progress or (lambda *_: None)
-    task = emulation_task(scenario)
-    machine = probe(scenario, asked_inside(scenario, asked), progress=lambda what, done: report(what, done / 2))
-    measured = []
-    for turn in range(1, LAUNCHES + 1):
-        report(task.name, (1 + (turn - 1) / LAUNCHES) / 2)
-        measured.append(task.measure(turn))
-    if scenario.train.pace == "none":
-        (times,) = gradient_times(scenario, progress=lambda what, _: report(what, 1.0))
-        machine = replace(machine, gradients=(without_overlap(times),), cores=available_cores())
-    return MeasuredCosts(machine, medians(measured))
-
-
 def _few_bytes(job: Job) -> int:
     """Returns the bytes of a few numbers of the job's number type."""
     initial = job.learner.initial()
@@ -240,40 +209,6 @@ def _handling_s(job: Job, trace: Trace, network: Emulation) -> float:
         if places[span.rank] != places[server]
     ]
     return float(trim_mean(beside, TRIM)) if beside else 0.0
-
-
-def probe_hosts(
-    scenario: Scenario,
-    asked: Sequence[Asked],
-    world: World,
-    *,
-    progress: Progress | None = None,
-    name: str = "probes",
-) -> MeasuredCosts | None:
-    """Returns the costs of the hosts for the runs of a scenario; None in processes other than the leading one.
-
-    Args:
-        scenario: the scenario; if the processes are on several hosts, its nodes are these hosts.
-        asked: the collectives of its runs.
-        world: the processes.
-        progress: called with what is being measured and the completed share, 0 … 1.
-        name: distinguishes the decisions of repeated probes.
-
-    Raises:
-        InputError: there are too few processes, or a node would be on several hosts.
-    """
-    refuse_probes(scenario, world)
-    runner = Runner(world, name=name)
-    launches = probe_costs(scenario, asked, progress=progress, runner=runner)
-    unpaced = scenario.train.pace == "none"
-    gradients = gradient_times(scenario, progress=progress, runner=runner) if unpaced else ()
-    if not world.leads:
-        return None
-    profile = replace(pooled(launches), gradients=gradients, cores=cores_of(world))
-    plan = max(scenario.plans(paced=not unpaced), key=lambda plan: plan.job.workers)
-    placement = tuple(map(len, runner.workers_of_hosts(plan.job).values()))
-    joined = JoinedHosts(pooled(launches, between=True), placement) if placement else None
-    return MeasuredCosts(profile, joined=joined)
 
 
 def refuse_probes(scenario: Scenario, world: World) -> None:

@@ -17,15 +17,15 @@ import numpy as np
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_costs import job_of, launch_of
-from paceline.backend.calibration.probe_runner import Progress, Runner
+from paceline.backend.calibration.probe_runner import Runner
 from paceline.backend.calibration.probes import GRADIENTS, Phase, ProbeGradients, phase_of
 from paceline.backend.calibration.step_time_laws import Sequences
+from paceline.records.machine_speed import steady
 from paceline.records.trace import Span, Trace
 from paceline.scenarios.resolution.plan import FORWARD, Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.gradient_times import GradientTimes, slices
 
-LAUNCHES = 3
 SECONDS = 1.5
 """how long a launch computes gradients, about"""
 MOST_REDUCING_S = 5.0
@@ -73,7 +73,9 @@ class GradientTask:
             return []
         first_s = min((span.start_s for span in trace.spans), default=0.0)
         launched_s = trace.notes.get("startup_s")
-        return [replace(gradients_of(job, trace), startup_s=None if launched_s is None else launched_s + first_s)]
+        startup_s = None if launched_s is None else launched_s + first_s
+        trace, slowness = steady(trace)
+        return [replace(gradients_of(job, trace), startup_s=startup_s, slowness=slowness)]
 
     def steps(self) -> int:
         """Returns how many steps fill a launch, from the times of a short one; the same in every process."""
@@ -103,26 +105,6 @@ def gradient_tasks(scenario: Scenario, batches: Sequence[int] = (), runner: Runn
     return [GradientTask(plan, batch, runner or Runner()) for batch in batches or sorted(set(plan.job.batches))]
 
 
-def gradient_times(
-    scenario: Scenario, *, progress: Progress | None = None, runner: Runner | None = None
-) -> tuple[GradientTimes, ...]:
-    """Returns the times of the gradients of a scenario's runs, or nothing if another process has them.
-
-    Args:
-        scenario: the scenario with its model, batch, ranks and threads.
-        progress: called with what is being measured and the completed share, 0 … 1.
-        runner: the processes that measure; by default they are forked on this machine.
-    """
-    (task,) = gradient_tasks(scenario, runner=runner)
-    launches = list[LaunchGradients]()
-    steps = task.steps()
-    for number in range(LAUNCHES):
-        if progress is not None:
-            progress(task.name, (1 + number) / (LAUNCHES + 1))
-        launches += task.measure(steps)
-    return (pooled(task.batch, launches),) if launches else ()
-
-
 @dataclass(frozen=True, slots=True)
 class LaunchGradients:
     """The gradients of one launch.
@@ -136,6 +118,7 @@ class LaunchGradients:
         started_s: the mean seconds of a gradient that is started and then waited for, on all ranks; 0: not measured.
         sequences: successive gradients with all ranks busy, by rank and step.
         startup_s: from the launch to the first gradient; None if a launcher started the ranks.
+        slowness: that of the machine meanwhile; all seconds are those at slowness 1 (see `records.machine_speed`).
     """
 
     by_busy: dict[int, list[float]]
@@ -145,6 +128,24 @@ class LaunchGradients:
     started_s: float = 0.0
     sequences: Sequences = field(default_factory=dict)
     startup_s: float | None = None
+    slowness: float = 1.0
+
+    def slowed(self, factor: float) -> LaunchGradients:
+        """Returns the times on a machine that is slower by a factor.
+
+        >>> LaunchGradients({1: [0.5]}).slowed(2.0).by_busy
+        {1: [1.0]}
+        """
+        overlap = self.overlap
+        return replace(
+            self,
+            by_busy={count: [factor * each for each in times] for count, times in self.by_busy.items()},
+            paused={pause_s: [factor * each for each in times] for pause_s, times in self.paused.items()},
+            layers_s=tuple(factor * each for each in self.layers_s),
+            overlap=None if overlap is None else Overlap(*(factor * each for each in astuple(overlap))),
+            started_s=factor * self.started_s,
+            slowness=self.slowness / factor,
+        )
 
 
 @dataclass(frozen=True, slots=True)

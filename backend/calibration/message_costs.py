@@ -23,19 +23,19 @@ from pathlib import Path
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method, build_team
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.probe_runner import Progress, Runner
+from paceline.backend.calibration.probe_runner import Runner
 from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages
-from paceline.backend.calibration.recorded_costs import SNAPSHOT, Costs, beside_gradients, costs, pooled
+from paceline.backend.calibration.recorded_costs import SLOWNESS, SNAPSHOT, Costs, beside_gradients, costs
 from paceline.backend.local.launch import Launch
 from paceline.backend.posix.run_folders import SHARED
 from paceline.backend.rank.pacing import Pace
 from paceline.backend.status.recorder import FileRecorder
+from paceline.records.machine_speed import steady
 from paceline.records.trace import Schedule, Snapshot
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
-from paceline.topologies.catalogue.machine_profile import Asked, Profile
+from paceline.topologies.catalogue.machine_profile import Asked
 
-LAUNCHES = 5
 COLLECTIVE_STEPS, MOST_STEPS = 80, 240
 """the fewest and the most steps of each launch"""
 TIMES = 20
@@ -43,39 +43,6 @@ TIMES = 20
 MESSAGE_STEPS = 40
 UNPACED = 4
 """times as many steps of launches that are not paced, on one host; these last milliseconds"""
-
-
-def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> Profile:
-    """Returns a profile of this machine for the runs of a scenario.
-
-    Args:
-        scenario: the scenario with the workers, their device times, and the sizes of vectors.
-        asked: the collectives of its runs; if there are none, an all-reduce is measured, and the workers' other work
-            with it.
-        progress: called with what is being measured and the completed share, 0 … 1.
-    """
-    return pooled(probe_costs(scenario, asked, progress=progress))
-
-
-def probe_costs(
-    scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None, runner: Runner | None = None
-) -> list[Costs]:
-    """Returns the costs of every launch of the probes, as for `probe`; nothing if another process has them.
-
-    Args:
-        scenario: the scenario.
-        asked: the collectives of its runs.
-        progress: called with what is being measured and the completed share, 0 … 1.
-        runner: the processes that measure; by default they are forked on this machine.
-    """
-    measured: list[Costs] = []
-    tasks = message_tasks(scenario, asked, runner)
-    for turn in range(1, LAUNCHES + 1):
-        for number, task in enumerate(tasks):
-            if progress is not None:
-                progress(task.name, ((turn - 1) * len(tasks) + number) / (LAUNCHES * len(tasks)))
-            measured += task.measure(turn)
-    return measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,14 +86,19 @@ class MessageTask:
         trace = self.runner.run(launch)
         if trace is None:
             return []
+        slowness = None
+        if later is None:  # the times of paced gradients are those of the devices
+            trace, slowness = steady(trace)
         measured = costs(job, trace, later, inside=inside, hosts=self.runner.hosts_of(job))
+        if slowness is not None:
+            measured[SLOWNESS] = [slowness]
         if isinstance(self.method, ProbeMessages):  # once a round is enough
-            measured[SNAPSHOT] = [snapshot_s(job)]
+            measured[SNAPSHOT] = [snapshot_s(job) / (slowness or 1.0)]
         return [beside_gradients(job, trace, measured) if self.beside else measured]
 
 
 def message_tasks(scenario: Scenario, asked: Sequence[Asked], runner: Runner | None = None) -> list[MessageTask]:
-    """Returns the probes for the runs of a scenario, as for `probe_costs`."""
+    """Returns the probes for the runs of a scenario, with an all-reduce if they ask for no collective."""
     plan, runner = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers), runner or Runner()
     talking = MessageTask(plan, ProbeMessages(), MESSAGE_STEPS * plan.job.workers, runner=runner)
     # paced gradients leave the cores to messages, and one worker of several hosts measures nothing between them

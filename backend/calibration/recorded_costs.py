@@ -335,6 +335,9 @@ MESSAGE_SHARE, SERVE_SHARE = Cost("message share"), Cost("serve share")
 """not times: the shares of other workers that computed meanwhile"""
 UPDATES = tuple(map(Cost, ("update", "update into", "update beside", "update of few")))
 UPDATE = UPDATES[0]
+SLOWNESS = Cost("slowness")
+"""not a time: that of the machine during the launch, whose times are then those at slowness 1"""
+NO_TIMES = (SLOWNESS, MESSAGE_SHARE, SERVE_SHARE)
 SNAPSHOT = Cost("snapshot")
 MESSAGE = "message"
 HANDLED: tuple[Handled, ...] = ("send", "receive", "start")
@@ -430,6 +433,15 @@ def beside_gradients(job: Job, trace: Trace, measured: Costs) -> Costs:
         **marked,
         MESSAGE_SHARE: message_shares(job, trace, shares),
         SERVE_SHARE: serving_shares(job, trace, shares),
+    }
+
+
+def slowed(launch: Costs, factor: float) -> Costs:
+    """Returns the costs of a launch on a machine that is slower by a factor; those of a paced launch are the same."""
+    if SLOWNESS not in launch:
+        return launch
+    return {
+        cost: list(times) if cost in NO_TIMES else [factor * each for each in times] for cost, times in launch.items()
     }
 
 

@@ -44,6 +44,7 @@ from paceline.backend.rank.communication import Communication, Fetched, RankHand
 from paceline.backend.rank.loading import Loader
 from paceline.backend.rank.pacing import Answers, OnNonfinite, Pace, RankDevice
 from paceline.backend.rank.rank_context import Behind, RankStation, Thread
+from paceline.backend.rank.speed_reference import SpeedReference
 from paceline.backend.status.rank_logs import life
 from paceline.backend.transports.cells import LINE_BYTES, SharedCells
 from paceline.backend.transports.collectives import TorchCollectives
@@ -71,6 +72,7 @@ class RankWeightsOwner(WeightsOwner[Learned]):
         self.station = station
         self.until = NEVER
         """the step before which all ranks pause"""
+        self._speed = SpeedReference()
         self._stepped = False
 
     def next(self, thread: Thread, state: State) -> Step | None:
@@ -85,6 +87,8 @@ class RankWeightsOwner(WeightsOwner[Learned]):
         if (dead := board.lost()) is not None:
             raise PeerFailed(f"rank {dead} died", dead)
         step = next_step(self.job, me, state.step, now, partial(board.grant, until=self.until), board.stop)
+        if (sample := self._speed.sample(now, last=step is None)) is not None:
+            self.station.recorder.add("speed", sample)
         if step is not None and not self._stepped:
             self._stepped = True
             life.info("first step: number %d, %.3f s from the start", state.step, now)

@@ -10,7 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from paceline.backend.status.recorder import Heard, Kind, Tail
 from paceline.backend.supervision.clock_sync import Alignment
 from paceline.backend.transports.cells import landed
 from paceline.records.learned import WholeSnapshots
+from paceline.records.machine_speed import MachineSpeed
 from paceline.records.recorder import Recorder
 from paceline.records.trace import LostUpdates, Snapshot, Span, Trace
 
@@ -73,6 +74,10 @@ def _failures(folder: Path, team: Sequence[RankContext]) -> list[Failure]:
     return [value for me in team for kind, value in Tail(stream_of(folder, me.rank)).read() if kind == "error"]
 
 
+STATES: tuple[Kind, Kind] = ("state", "reads")
+"""what a rank has once; if it was resumed, the last holds"""
+
+
 def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alignment] | None = None) -> Trace:
     """Merges the ranks' streams.
 
@@ -92,6 +97,7 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     adds = Counter[tuple[Path, str]]()
     joined = WholeSnapshots(job)
     transports: list[Mapping[str, Iterable[str]]] = []
+    of_rank = defaultdict[Kind, dict[Rank, list[Any]]](dict)
     for me in job.team:
         heard: list[Heard] = []
         clock = clocks.get(me.rank)
@@ -111,10 +117,8 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
                     recorder.outcome(me.rank, *value)
                 case "now":
                     recorder.looked(me.rank, value)
-                case "state":
-                    trace.states[me.rank] = value
-                case "reads":
-                    trace.reads[me.rank] = value
+                case "state" | "reads" | "speed":
+                    of_rank[kind].setdefault(me.rank, []).append(value)
                 case "weights":
                     weights.append(value)
                 case "end":
@@ -144,6 +148,8 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     if len(ends) == len(job.team):  # a killed rank has not recorded its additions
         trace.lost_updates = lost_updates(adds)
     trace.notes |= {"started_monotonic_s": start_s, "pace_late_s": late}
+    trace.states, trace.reads = ({rank: last for rank, (*_, last) in of_rank[kind].items()} for kind in STATES)
+    trace.notes |= MachineSpeed.notes(of_rank["speed"])
     trace.notes["transports"] = {
         traffic: sorted({name for rank in transports for name in rank[traffic]})
         for traffic in ("collectives", "messages")

@@ -3,6 +3,8 @@
 * The prediction is made before the measurement and uses only the machine: if the real messages stay on this machine,
   the simulated network is this machine's, from a probe at the start; if they cross an emulated network, it is that
   network with the costs that this machine adds.
+* Runs that are not paced depend on the speed of the machine, which changes while it is looked at: their calibration
+  takes turns with them (`turns`), unless a machine file is given.
 * Three simpler predictions are made for comparison: without message cost, without jitter, and by the α–β model. A
   prediction that is not better than they are proves nothing.
 * In processes that a launcher has started, every process takes part in the probes and in the measured runs. The leading
@@ -17,8 +19,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -30,6 +32,7 @@ from paceline.records.machine import OtherLoad, least_disturbed
 from paceline.records.store import read_run
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.predict import WRONG_MODELS, Prediction, Stage, predict
+from paceline.reports.comparison.turns import MachineChange, change_of, renamed, take_turns
 from paceline.reports.run_results import Source
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.machine_file import MachinePart, load_machine
@@ -74,17 +77,38 @@ def compare(
     keep = check_own_methods(scenario).marking(keep)
     if machine is None and scenario.cluster.machine is not None:
         machine = load_machine(scenario.cluster.machine)
-    network = this_host(machine, scenario) if machine is not None else probed_quietly(scenario, stage)
-    predicted = predict(scenario, network, stage=stage, keep=keep, explain=explain)
+    if machine is None and scenario.train.pace == "none":
+        turns = take_turns(scenario, stage=stage, keep=keep, explain=explain)
+        return _assembled(scenario, turns.prediction, turns.measured, turns.changes, fmean(turns.loads))
+    costs = this_host(machine, scenario) if machine is not None else probed_quietly(scenario, stage)
+    predicted = predict(scenario, costs, stage=stage, keep=keep, explain=explain)
     with OtherLoad() as other:
         measured = train(scenario, progress=stage("measuring"), keep=keep)
+    return _assembled(scenario, predicted, measured, _changes(measured, costs), other.share)
+
+
+def _changes(measured: Sequence[Run], costs: MeasuredCosts) -> dict[tuple[str, int], MachineChange]:
+    """Returns the changes of the machine's speed since its calibration, as far as they are known."""
+    changes = {(run.algorithm, run.seed): change_of(load(run.scenario), costs, run) for run in measured}
+    return {key: change for key, change in changes.items() if change is not None}
+
+
+def _assembled(
+    scenario: Scenario,
+    predicted: Prediction,
+    measured: Sequence[Run],
+    changes: Mapping[tuple[str, int], MachineChange],
+    other_load: float,
+) -> ComparisonResult:
+    order = {plan.name: None for plan in scenario.plans()}
     return assemble(
         scenario.name,
-        simulated=predicted.simulated,
+        simulated=sorted(predicted.simulated, key=lambda run: list(order).index(run.algorithm)),
         measured=measured,
         wrong=predicted.wrong,
-        other_load=other.share,
+        other_load=other_load,
         variation=predicted.variation,
+        changes=changes,
     )
 
 
@@ -104,25 +128,17 @@ def probed(scenario: Scenario, stage: Stage = lambda _: None) -> MeasuredCosts:
     Raises:
         InputError: the network cannot be emulated here.
     """
+    from paceline.backend.calibration.rounds import probe
+    from paceline.backend.emulation.emulated_network import refuse_emulation
     from paceline.simulator.runs.dry_run import dry_run
 
-    plans = scenario.plans(paced=True)
-    if scenario.train.network == "local":
-        from paceline.backend.calibration.message_costs import probe
-
-        profile = probe(scenario, dry_run(plans), progress=stage("probing this machine"))
-        if scenario.train.pace == "device":
-            return MeasuredCosts(profile)
-        from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
-
-        times = gradient_times(scenario, progress=stage("measuring gradients"))
-        return MeasuredCosts(replace(profile, gradients=times, cores=available_cores()))
-    from paceline.backend.calibration.emulation_costs import probe_emulated
-    from paceline.backend.emulation.emulated_network import refuse_emulation
-
-    for plan in plans:
+    plans, emulates = scenario.plans(paced=True), scenario.train.network == "emulated"
+    for plan in plans if emulates else ():
         refuse_emulation(plan)
-    return probe_emulated(scenario, dry_run(plans), progress=stage("probing the emulated network"))
+    what = "the emulated network" if emulates else "this machine"
+    costs = probe(scenario, dry_run(plans), progress=stage(f"probing {what}"))
+    assert costs is not None, "no other process has the result"
+    return costs
 
 
 # --- processes of a launcher -----------------------------------------------------------------------------------------
@@ -155,8 +171,8 @@ def compare_hosts(
         RefusedElsewhere: the same in the others.
         RunsFailed: a measured run failed.
     """
-    from paceline.backend.calibration.emulation_costs import probe_hosts
     from paceline.backend.calibration.probe_runner import Runner, refuse_torn
+    from paceline.backend.calibration.rounds import probe
     from paceline.backend.multihost.rank_mapping import map_ranks, refuse
     from paceline.backend.multihost.world import HostLoads
     from paceline.backend.training import train
@@ -174,8 +190,8 @@ def compare_hosts(
         asked = dry_run(plans, by_hosts=_several(plans, world))
         numbers = itertools.count(1)
         calibration, verdict = least_disturbed(
-            lambda: probe_hosts(
-                scenario, asked, world, progress=stage("probing the hosts"), name=f"probes {next(numbers)}"
+            lambda: probe(
+                scenario, asked, world=world, progress=stage("probing the hosts"), name=f"probes {next(numbers)}"
             ),
             load=lambda number: HostLoads(world, f"probe {number}"),
             decide=Runner(world, name="probe again").decide,
@@ -266,7 +282,7 @@ def compare_measured(
     predicted: dict[tuple[str, int], Prediction] = {}
     for measured in runs:
         if (key := (measured.run.algorithm, measured.run.seed)) not in predicted:
-            predicted[key] = _named(
+            predicted[key] = renamed(
                 predict(measured.scenario, measured.costs, stage=stage), measured.run.algorithm, keep
             )
     each = [predicted[measured.run.algorithm, measured.run.seed] for measured in runs]
@@ -277,6 +293,11 @@ def compare_measured(
         wrong={model: [run for prediction in each for run in prediction.wrong[model]] for model in WRONG_MODELS},
         other_load=fmean(measured.run.machine.get("other_load", 0.0) for measured in runs),
         predicts="calibrated machine",
+        changes={
+            (measured.run.algorithm, measured.run.seed): change
+            for measured in runs
+            if (change := change_of(measured.scenario, measured.costs, measured.run)) is not None
+        },
     )
 
 
@@ -317,17 +338,6 @@ def _read(folder: Path, machine: MachinePart) -> MeasuredRun:
     here = this_host(machine, scenario)
     several = len({seat["host"] for seat in run.machine.get("seats", ())}) > 1
     return MeasuredRun(run, scenario, hosts_like(machine, scenario) if several else here)
-
-
-def _named(predicted: Prediction, name: str, keep: Callable[[Run], Run]) -> Prediction:
-    """Returns a prediction with the measured run's name of the algorithm, with the simulated runs stored.
-
-    The name differs if the scenario had the method several times, such as ``agd delay=4``.
-    """
-    return Prediction(
-        simulated=[keep(replace(run, algorithm=name)) for run in predicted.simulated],
-        wrong={model: [replace(run, algorithm=name) for run in runs] for model, runs in predicted.wrong.items()},
-    )
 
 
 def unlike(run: Run, machine: MachinePart) -> list[str]:

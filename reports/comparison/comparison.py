@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.records import Run
-from paceline.records.figures import IN_SUMMARY
+from paceline.records.figures import IN_SUMMARY, STEP_TIME
+from paceline.records.prediction_interval import bounds_of
 from paceline.reports.attribution.error_sources import ErrorSources, error_sources
 from paceline.reports.attribution.variation import VariationWaiting
 from paceline.reports.comparison.error_table import describe_error
 from paceline.reports.comparison.prediction_errors import Tree, error, together
 from paceline.reports.comparison.ranking import Aim, aim_of
+from paceline.reports.comparison.turns import MachineChange
 from paceline.reports.result import Result
 from paceline.reports.run_results import MeasuredRuns, SimulatedRuns
 from paceline.reports.words import kind_of
@@ -28,7 +31,9 @@ Predicts = Literal["this machine", "emulated network", "calibrated machine", "ho
 """what predictions are for; a calibrated machine is that of a file, beside runs that were measured before"""
 
 
-STORED = ("name", "simulated", "measured", "error", "wrong_models", "explanation")
+STORED = (
+    "name", "simulated", "measured", "error", "wrong_models", "explanation", "machine_change", "corrected", "within",
+)  # fmt: skip
 """what a JSON document has of an algorithm"""
 
 
@@ -51,6 +56,12 @@ class ComparedLine:
     """the predicted waiting by part of the variation of steps; None if it was not asked for, or steps have no parts"""
     explanation: Mapping[str, Any] | None = None
     """both as they are stored, in figures and words"""
+    machine_change: float | None = None
+    """by how much the machine was slower in the runs than predicted, over the latter; None if it is not known"""
+    corrected: Tree | None = None
+    """the errors of the same predictions at the speed that the machine had during the runs; None if it is not known"""
+    within: float | None = None
+    """the share of the measured runs whose step time lies in the interval of its prediction; None without intervals"""
 
     def document(self) -> dict[str, Any]:
         """Returns the line for a JSON answer."""
@@ -178,6 +189,7 @@ def line(
     measured: Sequence[Run],
     wrong: dict[str, Sequence[Run]],
     variation: VariationWaiting | None = None,
+    changes: Sequence[MachineChange] = (),
 ) -> ComparedLine:
     """Compares the runs of one algorithm.
 
@@ -187,6 +199,7 @@ def line(
         measured: one run per seed, the same seeds.
         wrong: runs of the simpler predictions, by what they leave out; the same seeds.
         variation: the predicted waiting by part of the variation of steps, if it is known.
+        changes: the changes of the machine's speed, one per seed if they are known.
 
     Raises:
         ValueError: both sides have different seeds, so that runs cannot be paired.
@@ -209,7 +222,17 @@ def line(
         error_sources=sources,
         variation=variation,
         explanation=None if sources is None else _explanation(name, sources, variation),
+        machine_change=fmean(change.relative for change in changes) if changes else None,
+        corrected=error(_summaries([change.run for change in changes]), real) if len(changes) == len(real) else None,
+        within=_within(ours, real),
     )
+
+
+def _within(ours: Sequence[Mapping[str, Any]], real: Sequence[Mapping[str, Any]]) -> float | None:
+    """Returns the share of the measured step times that lie in the interval of their prediction."""
+    bounds = [bounds_of(summary, STEP_TIME) for summary in ours]
+    pairs = [(ends, STEP_TIME.of(summary)) for ends, summary in zip(bounds, real, strict=True) if ends is not None]
+    return fmean(ends["low"] <= measured_s <= ends["high"] for ends, measured_s in pairs) if pairs else None
 
 
 def _explanation(name: str, sources: ErrorSources, variation: VariationWaiting | None) -> dict[str, Any]:
@@ -233,6 +256,7 @@ def assemble(
     other_load: float,
     predicts: Predicts | None = None,
     variation: Mapping[str, VariationWaiting] = MappingProxyType({}),
+    changes: Mapping[tuple[str, int], MachineChange] = MappingProxyType({}),
 ) -> ComparisonResult:
     """Compares existing runs, in the order of the algorithms in `simulated`.
 
@@ -244,6 +268,7 @@ def assemble(
         other_load: the fraction of all cores that other processes used meanwhile.
         predicts: what was predicted; by default this machine or its emulated network, as the measured runs say.
         variation: the predicted waiting by part of the variation of steps, by algorithm, as far as it is known.
+        changes: the changes of the machine's speed, by algorithm and seed, as far as they are known.
     """
     names = list(dict.fromkeys(run.algorithm for run in simulated))
     lines = tuple(
@@ -253,6 +278,7 @@ def assemble(
             measured=_of(name, measured),
             wrong={model: _of(name, runs) for model, runs in wrong.items()},
             variation=variation.get(name),
+            changes=[changes[key] for key in sorted(changes) if key[0] == name],
         )
         for name in names
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from paceline.records.figures import SECONDS, STEP_TIME, number, written
-from paceline.reports.comparison.comparison import ComparisonResult, Predicts
+from paceline.reports.comparison.comparison import ComparedLine, ComparisonResult, Predicts
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import Tree
 from paceline.reports.comparison.ranking import (
@@ -33,12 +34,34 @@ def conclusion(comparison: ComparisonResult) -> str:
         _rarely_evaluated(comparison),
         _unfinished(comparison),
         _accuracy_of_prediction(comparison),
+        say_speed(comparison.lines),
         say_load(comparison.other_load, "the measured" if comparison.predicts == "calibrated machine" else "this"),
         say_machine(comparison.predicts),
         say_transports(comparison.transports),
         say_calibration(comparison.calibration),
     )
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def say_speed(lines: Sequence[ComparedLine]) -> str:
+    """Describes which part of the errors is the machine's change of speed; "" if it is not known.
+
+    Args:
+        lines: the algorithms.
+    """
+    known = [line for line in lines if line.machine_change is not None and line.corrected is not None]
+    if not known:
+        return ""
+    changes = [abs(line.machine_change or 0.0) for line in known]
+    before, after = (
+        fmean(abs(number(STEP_TIME.of(errors or {})) or 0.0) for errors in side)
+        for side in ([line.error for line in known], [line.corrected for line in known])
+    )
+    return (
+        f"Between calibration and runs, the speed of this machine changed by {100 * fmean(changes):.0f} % on average; at "
+        f"the speed that it had in each run, the mean error of the step times is {100 * after:.1f} % instead of "
+        f"{100 * before:.1f} %."
+    )
 
 
 def say_machine(predicts: Predicts) -> str:

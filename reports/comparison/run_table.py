@@ -17,6 +17,7 @@ from paceline.records.figures import (
     COUNT,
     FINAL_ACCURACY,
     FINAL_LOSS,
+    PERCENT,
     PLAIN,
     POINTS,
     STALENESS,
@@ -50,7 +51,7 @@ def comparison_tables(comparison: ComparisonResult) -> list[Table]:
 
     Times to a target have a table only if the scenario has a target, and accuracies if the problem has an accuracy.
     """
-    tables = [step_table(comparison), staleness_table(comparison)]
+    tables = [step_table(comparison), *speed_tables(comparison), staleness_table(comparison)]
     if (aim := comparison.aim) is not None:
         tables.append(_both_sides(comparison, f"Time to {aim.words}", aim.figure))
     if comparison.has_accuracy:
@@ -61,6 +62,27 @@ def comparison_tables(comparison: ComparisonResult) -> list[Table]:
 def step_table(comparison: ComparisonResult) -> Table:
     """Returns the table of mean times between a worker's successive gradients."""
     return _both_sides(comparison, f"Step time ({comparison.measured_kind})", STEP_TIME)
+
+
+def speed_tables(comparison: ComparisonResult) -> list[Table]:
+    """Returns the table of the part of the errors that the machine's change of speed causes; none if it is not known."""
+    known = [line for line in comparison.lines if line.machine_change is not None and line.corrected is not None]
+    rows = [
+        (
+            line.name,
+            TableCell(line.machine_change),
+            error_cell(STEP_TIME.of(line.error)),
+            error_cell(STEP_TIME.of(line.corrected or {})),
+            TableCell(line.within),
+        )
+        for line in known
+    ]
+    columns = [
+        Column("algorithm"), Column("machine slower", signed=True), Column("error", signed=True),
+        Column("error at that speed", signed=True), Column("in interval", PERCENT),
+    ]  # fmt: skip
+    words = "The machine's speed in the runs, by its speed reference, over that of their calibration."
+    return [Table("Step time at the speed of the run", columns, rows, words=words)] if rows else []
 
 
 def _both_sides(comparison: ComparisonResult, title: str, figure: Figure) -> Table:

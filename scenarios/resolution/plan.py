@@ -28,6 +28,7 @@ from paceline.topologies.faults.step_times import StepTimes
 from paceline.topologies.faults.worker_faults import Speed
 from paceline.topologies.graphs.routing import Rule
 from paceline.topologies.packet_lines import Lines, lines_of
+from paceline.workloads.datasets.catalogue import DATA
 from paceline.workloads.models.layer_tables import find_model
 from paceline.workloads.reading.orders import ReadingSettings
 
@@ -233,11 +234,11 @@ class Plan:
             if len(node.device.forward_shares) == len(layout.layers):
                 return LayerSplit(node.device.forward_shares, node.device.backward_shares, "")
         sizes = [layer.stop - layer.start for layer in layout.layers]
-        if sizes == [layer.parameters for layer in find_model(workload.model).layers]:
+        data = DATA.get(workload.dataset or "")
+        model = find_model(workload.model, None if data is None else data.shape)
+        if sizes == [layer.parameters for layer in model.layers]:
             device = self.cluster.nodes[0].device
-            split = split_of_given_time(
-                device.like or device.name, workload.model, workload.compute_dtype, self.job.batches[0]
-            )
+            split = split_of_given_time(device.like or device.name, model, workload.compute_dtype, self.job.batches[0])
             if split is not None:
                 return split
         shares = [size / layout.size for size in sizes]

@@ -47,7 +47,7 @@ from paceline.topologies.compute.chip_groups import group_device
 from paceline.topologies.compute.model_work import Mode
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.machines import knl_node
-from paceline.workloads.models.layer_tables import find_model
+from paceline.workloads.models.layer_tables import ModelInfo, find_model
 from paceline.workloads.models.transformer_config import is_size, shape_of
 
 if TYPE_CHECKING:
@@ -461,21 +461,20 @@ class LayerSplit(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def split_of_given_time(device: str, model: str, arithmetic: str, batch: int) -> LayerSplit | None:
+def split_of_given_time(device: str, work: ModelInfo, arithmetic: str, batch: int) -> LayerSplit | None:
     """Divides the time of a device that was given or measured as a whole, by the operations and bytes of each layer.
 
     The rates are those of the device of the catalogue that has the same name, or else of a usual one.
 
     Args:
         device: the name that the scenario gives it.
-        model: the model's name.
+        work: the model.
         arithmetic: the precision of the computation.
         batch: samples of a gradient.
 
     Returns:
         The split; None if the operations of the model's layers are not known.
     """
-    work = find_model(model)
     if not work.works:
         return None
     spec = alias_of(device) or named(device_model.REFERENCE)

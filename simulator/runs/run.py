@@ -15,7 +15,7 @@ from typing import Any
 
 from paceline.records import Run
 from paceline.records.keeping import FULL, Choice, Keeping
-from paceline.records.prediction_interval import prediction_interval
+from paceline.records.prediction_interval import prediction_interval, spread_factors
 from paceline.records.recorder import Recorder
 from paceline.records.step_errors import ONE_NODE, StepErrors, most_similar
 from paceline.records.trace import Schedule, Trace
@@ -98,6 +98,9 @@ def simulate(
                 and (factors := step_factors(plan, partial(run_plan, network=wires), run)) is not None
             ):
                 predicted = prediction_interval(run.summary, factors)
+                run = replace(run, summary={**run.summary, "prediction_interval": predicted})
+            elif machine is not None and machine.spread:
+                predicted = prediction_interval(run.summary, spread_factors(machine.spread))
                 run = replace(run, summary={**run.summary, "prediction_interval": predicted})
             if machine is None and (errors := published_errors(plan)):
                 run = replace(run, summary={**run.summary, "published_errors": errors})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,19 @@ import yaml
 from typer.testing import CliRunner
 
 import paceline
-from paceline.backend.calibration import calibrate, gradient_costs, message_costs
-from paceline.backend.calibration.message_costs import probe
+from paceline.backend.calibration import calibrate, gradient_costs, message_costs, rounds
+from paceline.backend.calibration.rounds import probe
 from paceline.cli.app import app
+from paceline.records import Run
+from paceline.records.figures import STEP_TIME, number
+from paceline.records.machine_speed import MachineSpeed
 from paceline.records.store import read_run
 from paceline.reports.comparison import compare as comparison
+from paceline.reports.comparison import turns
+from paceline.scenarios import Scenario
 from paceline.scenarios.machine_file import load_machine
 from paceline.simulator.runs.dry_run import dry_run
-from paceline.topologies.catalogue.machine_profile import Asked
+from paceline.topologies.catalogue.machine_profile import Asked, Profile
 from tests.thorough import sampled
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
@@ -43,7 +49,7 @@ seed: 5
 
 def short(patch: pytest.MonkeyPatch) -> None:
     """One launch of few steps of each probe, and no second probe on a busy machine: costs are only less exact."""
-    patch.setattr(message_costs, "LAUNCHES", 1)
+    patch.setattr(rounds, "LAUNCHES", 1)
     patch.setattr(message_costs, "UNPACED", 1)
     patch.setattr(message_costs, "MESSAGE_STEPS", 20)
     patch.setattr(message_costs, "COLLECTIVE_STEPS", 40)
@@ -93,6 +99,13 @@ def test_both_sides_are_stored_and_the_figure_is_drawn(answered: tuple[Any, Path
     assert (out / "side-by-side-comparison-1" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
+def host_costs(scenario: Scenario, asked: Sequence[Asked]) -> Profile:
+    """What a probe measures of this machine."""
+    costs = probe(scenario, asked)
+    assert costs is not None, "no other process has the result"
+    return costs.host
+
+
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     short(monkeypatch)
@@ -120,7 +133,7 @@ def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
     }
     assert {one.operation for one in asked if one.inside} == {"Reduce", "Broadcast"}, "hsgd's, of the two on one node"
     assert all(one.groups == ((0, 1),) for one in asked if one.inside)
-    profile = probe(scenario, [*asked, Asked("Barrier", 3, 0, ((0, 1, 2),))])
+    profile = host_costs(scenario, [*asked, Asked("Barrier", 3, 0, ((0, 1, 2),))])
     assert set(profile.inside) == {("Reduce", 2), ("Broadcast", 2)}
     assert 0.0 < profile.message_s(nbytes) < 1.0 and 0.0 < profile.message_s(nbytes, inside=True) < 1.0
     for one in asked:
@@ -139,7 +152,7 @@ def test_a_probe_measures_what_workers_do_where_no_collective_is_asked_for(worke
     """Also that of a single one, which enters no collective."""
     data = yaml.safe_load(SCENARIO) | {"algorithms": ["async-easgd"]}
     data["cluster"]["nodes"] = [data["cluster"]["nodes"][0] | {"workers_per_node": workers}]
-    profile = probe(paceline.load(data), [])
+    profile = host_costs(paceline.load(data), [])
     assert 0.0 < profile.update_s < 0.1 and 0.0 < profile.load_s < 0.1 and 0.0 < profile.serve_s < 0.1
     assert 0.0 < profile.rest_s < 0.1 and 0.0 < profile.late_s < 0.1
     assert profile.handling_s("receive", 4810 * 4, inside=True) > 0
@@ -158,7 +171,9 @@ stop: {samples: 320}
 @pytest.fixture
 def shortest(brief: None, monkeypatch: pytest.MonkeyPatch) -> None:  # a fixture that patches
     """Few and short launches of all probes."""
-    monkeypatch.setattr(gradient_costs, "LAUNCHES", 1)
+    monkeypatch.setattr(turns, "OPENING", 2)
+    monkeypatch.setattr(turns, "BUSY", 1.0)  # nothing is repeated, however busy the machine is
+    monkeypatch.setattr(turns, "least_disturbed", lambda measure: (measure(), "good: not judged"))
     monkeypatch.setattr(gradient_costs, "SECONDS", 0.1)
     monkeypatch.setattr(gradient_costs, "MOST", 5)
     monkeypatch.setattr(calibrate, "FEWEST_ROUNDS", 1)
@@ -166,13 +181,28 @@ def shortest(brief: None, monkeypatch: pytest.MonkeyPatch) -> None:  # a fixture
 
 
 @pytest.mark.usefixtures("shortest")
-def test_unpaced_runs_are_predicted_from_a_probe() -> None:
-    found = paceline.compare(UNPACED)
-    for line in found.lines:
-        assert line.measured["paced"] is False
-        assert line.simulated["updates"] == line.measured["updates"]
-        assert line.error["staleness_tv"] == 0.0
-        assert line.simulated["step_s"]["mean"] > 0
+def test_unpaced_runs_are_predicted_in_turn_with_their_calibration() -> None:
+    """Each prediction is stored before its run, and the speed of the machine in the run gives another one."""
+    kept: list[tuple[str, int]] = []
+
+    def keep(run: Run) -> Run:
+        kept.append((run.kind, run.seed))
+        return run
+
+    found = comparison.compare(paceline.load(yaml.safe_load(UNPACED) | {"seeds": 2, "seed": 1}), keep=keep)
+    assert kept == [("simulated", 1), ("measured", 1), ("simulated", 2), ("measured", 2)]
+    (line,) = found.lines
+    assert line.measured["paced"] is False
+    assert line.simulated["updates"] == line.measured["updates"]
+    assert number(line.error["staleness_tv"]) == 0.0
+    assert line.simulated["step_s"]["mean"]["mean"] > 0
+    speeds = [MachineSpeed.read(run.machine["speed"]) for run in line.measured_runs]
+    assert all(speed is not None and speed.slowness > 0 and set(speed.ranks) == {0, 1} for speed in speeds)
+    assert line.machine_change is not None and line.corrected is not None and line.within in (0.0, 0.5, 1.0)
+    errors = [number(STEP_TIME.of(each)) for each in (line.error, line.corrected)]
+    predicted, corrected = (1 + each for each in errors if each is not None)
+    changed = corrected / predicted - 1  # both are in proportion to the same measurement
+    assert changed == pytest.approx(line.machine_change, abs=0.1 + abs(line.machine_change) / 2)
 
 
 @pytest.mark.usefixtures("shortest")

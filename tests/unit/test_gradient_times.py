@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.calibrate import widest
 from paceline.backend.calibration.gradient_costs import (
     FEWEST,
     MOST,
@@ -22,6 +21,7 @@ from paceline.backend.calibration.gradient_costs import (
     steps_of,
 )
 from paceline.backend.calibration.probes import GRADIENTS, PAUSES_S, ProbeGradients, phases_of
+from paceline.backend.calibration.rounds import widest
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
 from paceline.simulator.interpreter.host_costs import HostCosts

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,6 +57,18 @@ class GradientTimes:
     def alone_s(self) -> float:
         """The mean seconds of a gradient while no other rank of the host computes."""
         return self.busy[0][1]
+
+    def slowed(self, factor: float) -> GradientTimes:
+        """Returns the times on a machine that is slower by a factor.
+
+        >>> GradientTimes(batch=8, busy=((1, 0.1),)).slowed(2.0).busy
+        ((1, 0.2),)
+        """
+        return replace(
+            self,
+            busy=tuple((count, factor * seconds) for count, seconds in self.busy),
+            pauses=tuple((pause_s, factor * longer_s) for pause_s, longer_s in self.pauses),
+        )
 
     def paused_s(self, pause_s: float) -> float:
         """Returns the seconds by which a gradient is longer after a pause; linear between the measured pauses.

@@ -241,6 +241,31 @@ class Profile:
         passed_s = traffic.passes * (into_s - few_s) / COMBINE.passes
         return few_s + share * (passed_s + traffic.allocated * (self.update_s - into_s))
 
+    def slowed(self, factor: float) -> Profile:
+        """Returns the profile of the machine while it is slower by a factor.
+
+        All that a host does itself takes so many times as long: its memory, processors and program share one speed.
+
+        >>> Profile(update_s=0.5, messages=((8, 0.1),)).slowed(2.0).messages
+        ((8, 0.2),)
+        """
+        if factor == 1.0:
+            return self
+
+        def points(measured: Points) -> Points:
+            return tuple((nbytes, factor * seconds) for nbytes, seconds in measured)
+
+        return replace(
+            self,
+            **{name: factor * getattr(self, name) for name in SECONDS},
+            collectives={kind: points(times) for kind, times in self.collectives.items()},
+            inside={kind: points(times) for kind, times in self.inside.items()},
+            messages=points(self.messages),
+            inside_messages=points(self.inside_messages),
+            handling={kind: points(times) for kind, times in self.handling.items()},
+            gradients=tuple(times.slowed(factor) for times in self.gradients),
+        )
+
     def without_spread(self) -> Profile:
         """Returns the profile with gradients that all take their mean time."""
         return replace(self, gradients=tuple(replace(times, factors=(1.0,)) for times in self.gradients))
@@ -303,6 +328,11 @@ class Profile:
         return seconds_at(points, nbytes) if points else 0.0
 
 
+SECONDS = (
+    "load_s", "late_s", "rest_s", "lane_s", "wait_s", "server_load_s", "server_rest_s", "update_s", "update_into_s",
+    "update_beside_s", "update_few_s", "serve_s", "snapshot_s",
+)  # fmt: skip
+"""the fields of a `Profile` that are seconds"""
 MESSAGE_LEGS = 3
 """latencies per message in gloo's rendezvous: request, answer, data"""
 
@@ -352,6 +382,9 @@ class MeasuredCosts:
         host: the costs of a host: the ranks' own work, and messages and collectives inside it.
         emulation: the costs that it adds to a network that it emulates; None: it emulates none.
         joined: what joins hosts like it; None: all ranks are on this host, be it as emulated hosts.
+        slowness: that of the host while it was measured (see `records.machine_speed`); None: it is not known.
+        spread: the standard deviation of a run's mean step time around its prediction, over the time, as the
+            calibration shows it; None: it is not known.
 
     >>> alone, several = MeasuredCosts(Profile()), MeasuredCosts(Profile(), joined=JoinedHosts())
     >>> alone.paced, several.paced
@@ -361,6 +394,23 @@ class MeasuredCosts:
     host: Profile
     emulation: EmulationCosts | None = None
     joined: JoinedHosts | None = None
+    slowness: float | None = None
+    spread: float | None = None
+
+    def at(self, slowness: float | None) -> MeasuredCosts:
+        """Returns the costs while the host has another slowness; the same if one of both is not known.
+
+        Lines of an emulated network and links between hosts keep their times.
+
+        >>> MeasuredCosts(Profile(update_s=0.5), slowness=0.5).at(1.0).host.update_s
+        1.0
+        """
+        if slowness is None or self.slowness is None or self.paced:
+            return self
+        factor, added = slowness / self.slowness, self.emulation
+        if added is not None:
+            added = replace(added, message_s=factor * added.message_s, start_s=factor * added.start_s)
+        return replace(self, host=self.host.slowed(factor), emulation=added, slowness=slowness)
 
     @property
     def paced(self) -> bool:

@@ -166,13 +166,17 @@ class _Models(Mapping[str, ModelInfo]):
 MODELS: Mapping[str, ModelInfo] = _Models()
 
 
-def find_model(name: str) -> ModelInfo:
+def find_model(name: str, shape: tuple[int, ...] | None = None) -> ModelInfo:
     """Finds a model by its name in `MODELS`, its size, or ``module:function`` or ``path/to/file.py:function``.
 
     A size is a text, or the path of a config.json (see `transformer_config`).
 
     The function returns a `torch.nn.Module`, or a tuple of it with the shape of one sample (without the batch), a
-    sample itself, or data (see `custom`); the default is pictures of 3 × 224 × 224. It is traced.
+    sample itself, or data (see `custom`). It is traced.
+
+    Args:
+        name: the model.
+        shape: the shape of a sample for a function that does not give it; by default 3 × 224 × 224.
 
     Raises:
         InputError: there is no such model, or it cannot be traced.
@@ -193,13 +197,13 @@ def find_model(name: str) -> ModelInfo:
         except InputError as error:
             raise InputError(f"model {name!r}: {'; '.join(str(error).splitlines())}") from error
     if ":" in name:
-        return _traced(name)
+        return _traced(name, shape or USUAL)
     there_are = f"there are {', '.join(MODELS)}, your own as module:function, or a size such as {EXAMPLE}"
     raise InputError(f"unknown model {name!r}{near_miss(name, MODELS, there_are, cutoff=0.5)}")
 
 
 @cache
-def _traced(name: str) -> ModelInfo:
+def _traced(name: str, shape: tuple[int, ...]) -> ModelInfo:
     try:
         maker = imported(name)
     except InputError as error:
@@ -210,7 +214,7 @@ def _traced(name: str) -> ModelInfo:
     from paceline.workloads.models.layer_tracing import trace
 
     def info(own: Own) -> ModelInfo:
-        sample = torch.empty(*USUAL, device="meta") if own.sample is None else own.sample
+        sample = torch.empty(*shape, device="meta") if own.sample is None else own.sample
         works = trace(copy.deepcopy(own.module), sample)
         num_samples = IMAGENET if own.examples is None else len(own.examples.train.labels)
         words = "DERIVED by tracing the user's own module"
