@@ -58,8 +58,8 @@ def say_speed(lines: Sequence[ComparedLine]) -> str:
         for side in ([line.error for line in known], [line.corrected for line in known])
     )
     return (
-        f"Between calibration and runs, the speed of this machine changed by {100 * fmean(changes):.0f} % on average; at "
-        f"the speed that it had in each run, the mean error of the step times is {100 * after:.1f} % instead of "
+        f"Between calibration and runs, the speed of this machine changed by {100 * fmean(changes):.0f} % on average. "
+        f"At the speed that it had in each run, the mean error of the step times is {100 * after:.1f} % instead of "
         f"{100 * before:.1f} %."
     )
 

@@ -65,7 +65,7 @@ def step_table(comparison: ComparisonResult) -> Table:
 
 
 def speed_tables(comparison: ComparisonResult) -> list[Table]:
-    """Returns the table of the part of the errors that the machine's change of speed causes; none if it is not known."""
+    """Returns the table of the part of the errors that the machine's change of speed causes, if it is known."""
     known = [line for line in comparison.lines if line.machine_change is not None and line.corrected is not None]
     rows = [
         (
