@@ -32,6 +32,7 @@ from paceline.cli.catalogue_commands import list_, topology
 from paceline.cli.check_command import check
 from paceline.cli.compare_command import compare
 from paceline.cli.convert_command import convert
+from paceline.cli.fidelity_command import fidelity
 from paceline.cli.init_command import init
 from paceline.cli.machine_commands import calibrate, doctor
 from paceline.cli.options import (
@@ -181,6 +182,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], type[HintingCommand]]] = {
     "doctor": (doctor, HintingCommand),
     "explain": (explain, ScenarioCommand),
     "export": (export, ExportCommand),
+    "fidelity": (fidelity, HintingCommand),
     "init": (init, HintingCommand),
     "plan": (plan, ScenarioCommand),
     "report": (report_command, HintingCommand),

@@ -43,7 +43,7 @@ SHORT_FORMS: tuple[ShortForm, ...] = (
     ShortForm("promises", ("--rounds", "1", "--seeds", "1", "--methods", "sync-sgd,async-sgd")),
     ShortForm("backend", ("--rounds", "1", "--models", "mlp", "--steps", "32")),
     ShortForm("faults", ("--runs", "4", "--resumed", "1")),
-    ShortForm("fidelity", ("--interleaved", "1", "--methods", "sync-sgd,async-sgd")),
+    ShortForm("fidelity", ("--quick", "--only", "paced", "--again", "--out", "runs/fidelity-short")),
     ShortForm("emulation", ("--seconds", "1"), programs=("ip", "tc")),
     ShortForm("two_hosts", ("--methods", "sync-sgd", "--predict", "10", "--samples", "640"), programs=("ip", "tc")),
     ShortForm("ablation", ("--scenarios", "dgx1-p100", "--algorithms", "sync-sgd,async-sgd")),

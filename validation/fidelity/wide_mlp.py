@@ -1,4 +1,4 @@
-"""The third model of the benchmark: a perceptron of 197,482 weights that learns the digits.
+"""The third model of the fidelity study: a perceptron of 197,482 weights that learns the digits.
 
 It is larger than the two models for digits that come with Paceline, so that a message costs more than its handling.
 """
