@@ -68,7 +68,7 @@ def test_every_scenario_is_valid(setting: Setting) -> None:
 
 def test_a_longer_run_learns_at_a_lower_rate() -> None:
     short, long = (SMALL.scenario(length=length) for length in (1, 4))
-    rates = [scenario.hyperparameters["learning_rate"] for scenario in (short, long)]
+    rates = [scenario.document()["hyperparameters"]["learning_rate"] for scenario in (short, long)]
     assert rates[0] == pytest.approx(4 * rates[1])
 
 
@@ -175,11 +175,12 @@ def test_a_row_has_the_errors_of_all_models() -> None:
     assert (made.time_predicted_s, made.time_measured_s, made.error().time) == (2.0, 2.0, 0.0)
     assert made.times_measured_s == (2.0, 2.0) and made.run_s == pytest.approx(4.0)
     assert made.share_points == pytest.approx(0.0)
-    assert made.inside is None and made.error(CORRECTED) == Errors(), "neither is stated"
-
-
-def test_a_stated_interval_holds_the_measurement_or_not() -> None:
-    assert [row(step_low_s=low, step_high_s=0.012).inside for low in (0.009, 0.0105)] == [True, False]
+    assert made.within is None and made.machine_change is None and made.error(CORRECTED) == Errors(), "none is known"
+    known = replace(compared("sync-sgd", seeds=2).lines[0], machine_change=0.12, within=0.5)
+    known = replace(known, corrected=known.wrong_models["no_spread"])
+    made = values.row_of(known, NAMES)
+    assert (made.machine_change, made.within) == (0.12, 0.5)
+    assert made.error(CORRECTED).step == pytest.approx(0.3)
 
 
 def test_sizes_are_those_of_absolute_values() -> None:
@@ -215,15 +216,15 @@ def test_one_seed_distinguishes_nothing_and_settings_are_not_mixed() -> None:
 
 def test_a_group_has_the_sizes_of_each_prediction_and_the_share_inside() -> None:
     rows = [
-        row("a", step_low_s=0.009, step_high_s=0.011, errors={OURS: Errors(0.1), CORRECTED: Errors(-0.02)}),
-        row("b", step_low_s=0.02, step_high_s=0.03, errors={OURS: Errors(-0.3), "alpha_beta": Errors(0.1)}),
+        row("a", within=1.0, errors={OURS: Errors(0.1), CORRECTED: Errors(-0.02)}),
+        row("b", within=0.5, errors={OURS: Errors(-0.3), "alpha_beta": Errors(0.1)}),
         row("c", group="emulated"),
     ]
     paced, emulated = summary.by_group(rows)
-    assert (paced.group, paced.n, paced.inside, paced.intervals) == ("paced", 2, 0.5, 2)
+    assert (paced.group, paced.n, paced.within, paced.intervals) == ("paced", 2, 0.75, 4)
     assert paced.step[OURS].mean == pytest.approx(0.2) and paced.step[CORRECTED].worst == pytest.approx(0.02)
     assert paced.better == ["alpha_beta"] and emulated.better == []
-    assert (emulated.group, emulated.inside, emulated.n) == ("emulated", None, 1)
+    assert (emulated.group, emulated.within, emulated.n) == ("emulated", None, 1)
     assert [(each.group, each.method) for each in summary.by_method(rows)] == [
         ("paced", "a"), ("paced", "b"), ("emulated", "c"),
     ]  # fmt: skip

@@ -63,7 +63,7 @@ def table_of(documents: Sequence[Document]) -> Table:
         ]  # fmt: skip
     columns += [
         Column("staleness", PLAIN), Column("time to accuracy", PERCENT, code="time"), Column("τ", PLAIN, code="tau"),
-        Column("τ, distinguished", PLAIN, code="tau_apart"), Column("in the interval", PERCENT, code="inside"),
+        Column("τ, distinguished", PLAIN, code="tau_apart"), Column("in the interval", PERCENT, code="within"),
     ]  # fmt: skip
     return Table("Machines", columns, [_row(document, groups) for document in documents], words=WORDS)
 
@@ -83,7 +83,7 @@ def _row(document: Document, groups: Sequence[str]) -> Row:
     whole = summary_of(document.rows, group=ALL)
     staleness, time = whole.staleness.get(OURS), whole.time.get(OURS)
     cells += [staleness and staleness.mean, time and time.mean, whole.tau.get(OURS), whole.tau_apart.get(OURS)]
-    return (*cells, whole.inside)
+    return (*cells, whole.within)
 
 
 def put_into(page: Path, documents: Sequence[Document]) -> None:

@@ -136,7 +136,7 @@ def further_table(groups: Sequence[Summary]) -> Table:
         Column("pairs", COUNT),
         Column("τ, distinguished", PLAIN, code="tau_apart"),
         Column("pairs, distinguished", COUNT, code="pairs_apart"),
-        Column("in the interval", PERCENT, code="inside"),
+        Column("in the interval", PERCENT, code="within"),
     ]
     rows = []
     for summary in groups:
@@ -147,7 +147,7 @@ def further_table(groups: Sequence[Summary]) -> Table:
                 *_name_cells(summary, methods=False),
                 staleness and staleness.mean, staleness and staleness.worst, *_sizes(time),
                 corrected and corrected.mean, summary.tau.get(OURS), summary.pairs, summary.tau_apart.get(OURS),
-                summary.pairs_apart, summary.inside,
+                summary.pairs_apart, summary.within,
             )
         )  # fmt: skip
     words = (

@@ -60,6 +60,7 @@ class Row:
         run_s: the mean real time of the measured runs.
         step_predicted_s, step_measured_s: the mean step time.
         step_low_s, step_high_s: the interval that the prediction states for it; None if it states none.
+        within: the share of the measured runs whose step time lies in the interval of its prediction.
         machine_change: the relative change of the machine's speed between calibration and run, above 0 if the run was
             slower; None if it is not known.
         times_predicted_s, times_measured_s: the times to accuracy by seed; None for one that did not reach it.
@@ -82,6 +83,7 @@ class Row:
     step_measured_s: float
     step_low_s: float | None = None
     step_high_s: float | None = None
+    within: float | None = None
     machine_change: float | None = None
     times_predicted_s: tuple[float | None, ...] = ()
     times_measured_s: tuple[float | None, ...] = ()
@@ -95,13 +97,6 @@ class Row:
         """Returns the errors of a prediction; a prediction that is not known has none."""
         return self.errors.get(model, Errors())
 
-    @property
-    def inside(self) -> bool | None:
-        """Whether the measured step time lies in the stated interval; None if none is stated."""
-        if self.step_low_s is None or self.step_high_s is None:
-            return None
-        return self.step_low_s <= self.step_measured_s <= self.step_high_s
-
 
 def row_of(line: ComparedLine, names: Mapping[str, Any]) -> Row:
     """Returns the row of a compared method.
@@ -111,8 +106,8 @@ def row_of(line: ComparedLine, names: Mapping[str, Any]) -> Row:
         names: what the row says about its setting.
     """
     trees = {OURS: line.error, **line.wrong_models}
-    if (corrected := getattr(line, "corrected", None)) is not None:
-        trees[CORRECTED] = corrected
+    if line.corrected is not None:
+        trees[CORRECTED] = line.corrected
     simulated, measured = line.simulated, line.measured
     fractions = simulated["time_fraction"], measured["time_fraction"]
     points = {
@@ -126,7 +121,8 @@ def row_of(line: ComparedLine, names: Mapping[str, Any]) -> Row:
         step_measured_s=number(measured["step_s"]["mean"]) or 0.0,
         step_low_s=None if bounds is None else bounds["low"],
         step_high_s=None if bounds is None else bounds["high"],
-        machine_change=number(getattr(line, "machine_change", None)),
+        within=line.within,
+        machine_change=line.machine_change,
         times_predicted_s=_times(line.predicted_runs),
         times_measured_s=_times(line.measured_runs),
         time_predicted_s=number(simulated["time_to_accuracy_s"]),

@@ -3,7 +3,7 @@
 The speed of a shared machine changes from second to second, so runs of a second or two measure such a change. All
 unpaced runs get the same real time, which follows from the time that is left:
 
-    left = Σ over settings of f · (probes + runs · (start + (1 + simulated) · time of a run))
+    left = Σ over settings of f · (rounds of probes + runs · (round + start + (1 + simulated) · time of a run))
 
 The factor f, and the ratio of real to guessed times of runs, are those of the settings that are finished. So the
 guesses below decide only about the first setting.
@@ -25,10 +25,12 @@ STEP_S = {"digits-mlp": 0.0014, "digits-cnn": 0.004, "wide-mlp": 0.0045}
 """a worker's step with a core for each worker, the mean over methods; digits-mlp and wide-mlp: measured on a virtual
 machine with two cores (docs/results/fidelity.md); digits-cnn: INFERENCE, between them
 """
-PROBES_S, START_S = 75.0, 3.0
-"""seconds of the probes of a setting, and of starting a run and simulating its beginning; INFERENCE: twenty launches of
-probes, each of which takes as long as starting a run; corrected by the factor of the finished settings
+START_S, ROUND_S = 3.0, 10.0
+"""seconds of starting a run and simulating its beginning, and of a round of probes; INFERENCE: a round starts about
+four launches of probes; corrected by the factor of the finished settings
 """
+ROUNDS, ROUNDS_PACED = 3, 5
+"""rounds of probes before the first run; unpaced runs have another one before each run"""
 SIMULATED = 2.0
 """seconds of simulations for a second of an unpaced run; INFERENCE: three simulations compute each gradient once, on
 one core, where the run computes them on all cores and also exchanges messages
@@ -148,4 +150,5 @@ class Times:
 
 def _whole_s(setting: Setting, runs: int, run_s: float) -> float:
     simulated = SIMULATED_PACED if setting.paced else SIMULATED
-    return PROBES_S + runs * (START_S + (1 + simulated) * run_s)
+    before_s, each_s = (ROUNDS_PACED * ROUND_S, 0.0) if setting.paced else (ROUNDS * ROUND_S, ROUND_S)
+    return before_s + runs * (each_s + START_S + (1 + simulated) * run_s)

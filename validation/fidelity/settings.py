@@ -235,7 +235,7 @@ def standard_settings(cores: int) -> tuple[Setting, ...]:
         known["emulated, 2 nodes of 2 workers, 20 Mbit/s"], epochs=SHORT_EPOCHS,
         methods=_methods("sync-sgd async-sgd hbs-sgd"),
     )  # fmt: skip
-    few, many = _methods("sync-sgd async-sgd easgd agd"), _methods("sync-sgd async-sgd hbs-sgd layerwise-sgd ssp")
+    few, many = _methods("sync-sgd async-sgd agd"), _methods("sync-sgd async-sgd hbs-sgd layerwise-sgd")
     beyond = []
     if (workers := 2 * cores) <= MOST_BEYOND:
         beyond = [

@@ -22,6 +22,7 @@ from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.files import write_whole
 from paceline.records import Run, store
 from paceline.records.document import to_json
+from paceline.records.machine import busy_and_stolen_s
 from paceline.reports.comparison.compare import compare
 from paceline.reports.comparison.comparison import ComparisonResult
 from paceline.reports.words import duration
@@ -205,16 +206,13 @@ class _Progress:
 def stolen() -> Iterator[Callable[[], float]]:
     """Yields a function that returns the share of all cores that a hypervisor has taken during the block, 0 to 1."""
 
-    def steal_s() -> float:
-        return float(getattr(psutil.cpu_times(), "steal", 0.0))
-
-    before_s, begin_s = steal_s(), time.monotonic()
+    (_, before_s), begin_s = busy_and_stolen_s(), time.monotonic()
     share = 0.0
     try:
         yield lambda: share
     finally:
         available_s = (psutil.cpu_count() or 1) * (time.monotonic() - begin_s)
-        share = min(max((steal_s() - before_s) / available_s, 0.0), 1.0) if available_s > 0 else 0.0
+        share = min(max((busy_and_stolen_s()[1] - before_s) / available_s, 0.0), 1.0) if available_s > 0 else 0.0
 
 
 def stored(folder: Path) -> Document:

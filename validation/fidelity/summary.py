@@ -125,8 +125,8 @@ class Summary:
         tau: Kendall's τ by prediction, over all pairs.
         tau_apart: the same over the pairs that the seeds distinguish.
         pairs, pairs_apart: the numbers of those pairs.
-        intervals: the number of measurements with a stated interval.
-        inside: the share of them inside it; None without.
+        intervals: the number of measured runs with a stated interval.
+        within: the share of them inside it; None without.
     """
 
     group: str
@@ -140,7 +140,7 @@ class Summary:
     pairs: int
     pairs_apart: int
     intervals: int
-    inside: float | None
+    within: float | None
 
     def document(self) -> dict[str, Any]:
         """Returns the summary for a JSON document."""
@@ -169,7 +169,8 @@ def summary_of(rows: Sequence[Row], *, group: str, method: str = ALL) -> Summary
 
     pairs = list(pairs_of(rows)) if method == ALL else []
     apart = [pair for pair in pairs if pair.apart]
-    inside = [row.inside for row in rows if row.inside is not None]
+    stated = [row for row in rows if row.within is not None]
+    intervals = sum(row.seeds for row in stated)
     return Summary(
         group=group,
         method=method,
@@ -181,8 +182,8 @@ def summary_of(rows: Sequence[Row], *, group: str, method: str = ALL) -> Summary
         tau_apart=_taus(apart),
         pairs=len(pairs),
         pairs_apart=len(apart),
-        intervals=len(inside),
-        inside=sum(inside) / len(inside) if inside else None,
+        intervals=intervals,
+        within=sum((row.within or 0.0) * row.seeds for row in stated) / intervals if intervals else None,
     )
 
 
