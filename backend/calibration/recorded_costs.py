@@ -20,6 +20,7 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.probes import ProbeCollectives, own_bytes
 from paceline.backend.rank.pacing import Pace
+from paceline.records.probe_steps import ProbeSteps
 from paceline.records.trace import Activity, Span, Trace
 from paceline.topologies.catalogue.machine_profile import Collectives, Handled, Profile
 
@@ -335,6 +336,8 @@ MESSAGE_SHARE, SERVE_SHARE = Cost("message share"), Cost("serve share")
 """not times: the shares of other workers that computed meanwhile"""
 UPDATES = tuple(map(Cost, ("update", "update into", "update beside", "update of few")))
 UPDATE = UPDATES[0]
+STEP, COMPUTE = Cost("step"), Cost("compute")
+"""the mean of the probe's own steps, and of the gradients in them"""
 SLOWNESS = Cost("slowness")
 """not a time: that of the machine during the launch, whose times are then those at slowness 1"""
 NO_TIMES = (SLOWNESS, MESSAGE_SHARE, SERVE_SHARE)
@@ -407,6 +410,8 @@ def costs(
         last_s = max(span.start_s for span in spans)
         cost = Cost(operation, len(spans), nbytes, inside, key in spread)
         measured[cost] += [max(0.0, span.end_s - last_s) for span in spans]
+    if (steps := ProbeSteps.of(trace.spans, job.team[0].workers.ranks)) is not None:
+        measured[STEP], measured[COMPUTE] = [steps.step_s], [steps.compute_s]
     return measured
 
 

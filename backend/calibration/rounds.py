@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 from scipy.stats import t as student_t
 
+from paceline.algorithms.core.values import Group, Rank
 from paceline.backend.calibration.emulation_costs import (
     asked_inside,
     cores_of,
@@ -36,14 +37,17 @@ from paceline.backend.calibration.gradient_costs import (
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
 from paceline.backend.calibration.message_costs import message_tasks
 from paceline.backend.calibration.probe_runner import Progress, Runner
-from paceline.backend.calibration.recorded_costs import SLOWNESS, Costs, pooled, slowed
+from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages
+from paceline.backend.calibration.recorded_costs import COMPUTE, SLOWNESS, STEP, Costs, pooled, slowed
 from paceline.backend.calibration.step_time_laws import correlations
 from paceline.backend.multihost.world import World
 from paceline.records.machine import BUSY, QUIET
+from paceline.scenarios.resolution.machine_costs import Adjustment, ProbedSteps
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Asked, EmulationCosts, JoinedHosts, MeasuredCosts, Profile
 
+Consistent = Callable[[MeasuredCosts, Sequence[ProbedSteps]], Adjustment]
 MODEL_SPREAD = 0.06
 """the standard deviation of predicted step times around measured ones, over the time, on a machine whose speed is
 known; provenance: INFERENCE, about what docs/results/fidelity.md shows after the correction of the speed"""
@@ -57,6 +61,8 @@ class Rounds:
         asked: the collectives of its runs; if it emulates a network, those inside a host are measured.
         batches: the batch sizes at which gradients are measured; None: those of the runs, and none if they are paced.
         runner: the processes that perform the probes; by default each probe forks its own.
+        consistent: returns the adjustment with which simulated probes take as long as the measured ones: that of the
+            simulator, which this package does not know.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Rounds:
         scenario: Scenario,
         asked: Sequence[Asked],
         *,
+        consistent: Consistent = lambda _costs, _probes: Adjustment(),
         batches: Sequence[int] | None = None,
         runner: Runner | None = None,
     ) -> None:
@@ -80,6 +87,9 @@ class Rounds:
         self._launches: dict[GradientTask, list[LaunchGradients]] = {task: [] for task in self._gradients}
         self._costs = list[Costs]()
         self._network = list[EmulationCosts]()
+        self._consistent = consistent
+        self._adjusted = 0, Adjustment()
+        """the rounds from which the adjustment was computed, and it"""
 
     @property
     def probes(self) -> int:
@@ -153,6 +163,8 @@ class Rounds:
     def gradient(self, task: GradientTask, launches: Sequence[LaunchGradients]) -> GradientTimes:
         """Returns the times of gradients of one batch size, with the correlations of successive and simultaneous ones.
 
+        They are not adjusted.
+
         Args:
             task: the probe.
             launches: its launches.
@@ -165,11 +177,11 @@ class Rounds:
         return times if self._emulation is None else without_overlap(times)
 
     def profile(self, *, between: bool = False) -> Profile:
-        """Returns the costs of a host, or those between hosts."""
+        """Returns the costs of a host without gradients, or those between hosts."""
         return pooled(self.launched, between=between)
 
     def costs(self, cores: int | None = None) -> MeasuredCosts:
-        """Returns what was measured, at the mean slowness of all launches.
+        """Returns what was measured, at the mean slowness of all launches, adjusted to the steps of the probes.
 
         Args:
             cores: the cores that the ranks of a host share; by default those of this process.
@@ -177,13 +189,32 @@ class Rounds:
         gradients = tuple(self.gradient(task, times) for task, times in self.launches.items())
         host = replace(self.profile(), gradients=gradients, cores=cores or available_cores() if gradients else 1)
         placement = tuple(map(len, self.runner.workers_of_hosts(self.job).values()))
-        return MeasuredCosts(
+        made = MeasuredCosts(
             host,
             self.emulation(),
             JoinedHosts(self.profile(between=True), placement) if placement else None,
             slowness=self.slowness if gradients else None,
             spread=self.spread if gradients else None,
         )
+        if not gradients or placement:
+            return made
+        if self._adjusted[0] != self.count:
+            self._adjusted = self.count, self._consistent(made, self._probed_steps())
+        return self._adjusted[1].of(made)
+
+    def _probed_steps(self) -> list[ProbedSteps]:
+        """Returns the programs of the probes with the medians of their mean steps."""
+        launched, tasks, steps = self.launched, self._messages, []
+        for number, task in enumerate(tasks):
+            of_task = [each for each in launched[number :: len(tasks)] if STEP in each]
+            if of_task and isinstance(task.method, ProbeMessages | ProbeCollectives):
+                step_s, compute_s = (float(np.median([each[cost][0] for each in of_task])) for cost in (STEP, COMPUTE))
+                plan = replace(task.plan, job=task.job)
+                asked = task.method.asked if isinstance(task.method, ProbeCollectives) else ()
+                groups = [(each.inside, Group(tuple(map(Rank, ranks)))) for each in asked for ranks in each.groups]
+                crosses = any(plan.inside(group) is not inside for inside, group in groups)
+                steps.append(ProbedSteps(plan, step_s, compute_s, beside=task.beside, crosses=crosses))
+        return steps
 
     @property
     def spread(self) -> float | None:
@@ -216,6 +247,7 @@ def probe(
     world: World | None = None,
     progress: Progress | None = None,
     name: str = "probes",
+    consistent: Consistent = lambda _costs, _probes: Adjustment(),
 ) -> MeasuredCosts | None:
     """Measures this machine, or several hosts, once for the runs of a scenario; None if another process has the result.
 
@@ -225,13 +257,15 @@ def probe(
         world: processes that a launcher has started; None: probes are forked on this machine.
         progress: called with what is being measured and the completed share, 0 … 1.
         name: distinguishes the decisions of repeated probes of a world.
+        consistent: as for `Rounds`.
 
     Raises:
         InputError: there are too few processes, a node would be on several hosts, or the network cannot be emulated.
     """
     if world is not None:
         refuse_probes(scenario, world)
-    rounds = Rounds(scenario, asked, runner=None if world is None else Runner(world, name=name))
+    runner = None if world is None else Runner(world, name=name)
+    rounds = Rounds(scenario, asked, runner=runner, consistent=consistent)
     for _ in range(LAUNCHES):
         rounds.perform(lambda what, share: progress and progress(what, (rounds.count - 1 + share) / LAUNCHES))
     if world is None:

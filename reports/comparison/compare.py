@@ -130,13 +130,14 @@ def probed(scenario: Scenario, stage: Stage = lambda _: None) -> MeasuredCosts:
     """
     from paceline.backend.calibration.rounds import probe
     from paceline.backend.emulation.emulated_network import refuse_emulation
+    from paceline.simulator.runs.consistency import consistent
     from paceline.simulator.runs.dry_run import dry_run
 
     plans, emulates = scenario.plans(paced=True), scenario.train.network == "emulated"
     for plan in plans if emulates else ():
         refuse_emulation(plan)
     what = "the emulated network" if emulates else "this machine"
-    costs = probe(scenario, dry_run(plans), progress=stage(f"probing {what}"))
+    costs = probe(scenario, dry_run(plans), progress=stage(f"probing {what}"), consistent=consistent)
     assert costs is not None, "no other process has the result"
     return costs
 

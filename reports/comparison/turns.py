@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 OPENING = 3
 """rounds before the first prediction: as many as `paceline calibrate` makes at least"""
-FRESH_S = 10.0
+FRESH_S = 30.0
 """age in seconds of the last round at which a run gets another one before it; provenance: ours. Stolen time came in
 bursts of 2 to 10 s on the machines that were looked at"""
 RECENT = 3
@@ -107,10 +107,11 @@ def take_turns(
     """
     from paceline.backend.calibration.rounds import Rounds
     from paceline.backend.training import seed_by_seed
+    from paceline.simulator.runs.consistency import consistent
     from paceline.simulator.runs.dry_run import dry_run
 
     plans = scenario.plans()
-    rounds, loads, turns = Rounds(scenario, dry_run(plans)), list[float](), Turns()
+    rounds, loads, turns = Rounds(scenario, dry_run(plans), consistent=consistent), list[float](), Turns()
     ended_s = -math.inf
 
     def calibrate(fewest: int) -> None:

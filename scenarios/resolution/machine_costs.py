@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import isclose
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios.machine_file import EmulatedPart, LinePart, MachinePart
@@ -16,6 +17,49 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-9
 """relative difference of quantities that are the same except for their text in a file"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProbedSteps:
+    """The program of a probe and the mean times of its steps on a machine, for a simulation of the same program.
+
+    Args:
+        plan: the probe as a run.
+        step_s: seconds of a step.
+        compute_s: seconds of the gradient in it.
+        beside: whether several workers used the server beside each other's gradients.
+        crosses: whether its ranks communicate in another way than runs do, so that it cannot be simulated alike.
+    """
+
+    plan: Plan
+    step_s: float
+    compute_s: float
+    beside: bool = False
+    crosses: bool = False
+
+
+class Adjustment(NamedTuple):
+    """Factors on costs that no probe measures alone.
+
+    >>> from paceline.topologies.catalogue.machine_profile import Profile
+    >>> Adjustment(beside=0.5).of(MeasuredCosts(Profile())).host.message_beside
+    0.5
+    """
+
+    pauses: float = 1.0
+    """on the time by which a gradient is longer after a wait"""
+    beside: float = 1.0
+    """on the speeds of messages and of a server's work beside gradients"""
+
+    def of(self, costs: MeasuredCosts) -> MeasuredCosts:
+        """Returns adjusted costs."""
+        host = costs.host
+        gradients = tuple(
+            replace(times, pauses=tuple((pause_s, self.pauses * longer_s) for pause_s, longer_s in times.pauses))
+            for times in host.gradients
+        )
+        speeds = {name: self.beside * getattr(host, name) for name in ("message_beside", "serve_beside")}
+        return replace(costs, host=replace(host, gradients=gradients, **speeds))
 
 
 def hosts_like(machine: MachinePart, scenario: Scenario) -> MeasuredCosts:
