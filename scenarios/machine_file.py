@@ -21,7 +21,7 @@ from paceline.scenarios.values.mistakes import problems_of, raise_all
 from paceline.scenarios.values.section import FileMapping
 from paceline.scenarios.values.text import read
 from paceline.topologies import NO_JITTER, Jitter
-from paceline.topologies.catalogue.gradient_times import GradientTimes
+from paceline.topologies.catalogue.gradient_times import GradientTimes, Variation
 from paceline.topologies.catalogue.machine_profile import (
     EmulationCosts,
     Handled,
@@ -187,6 +187,12 @@ class OwnPart(FileMapping):
 class BesidePart(FileMapping):
     message: fields.Share = Field(default=1.0, description="the speed of messages")
     serve: fields.Share = Field(default=1.0, description="the speed of a server's work")
+    factors: tuple[fields.Positive, ...] = Field(
+        default=(), description="the distribution of gradients in runs with a server, over their mean; empty: as others"
+    )
+    between_steps: fields.Correlation = Field(
+        default=0.0, description="rank correlation of a rank's successive gradient times then, -1 to 1"
+    )
 
 
 class MadePart(FileMapping):
@@ -315,6 +321,7 @@ class MachinePart(FileMapping):
             **{f"{name}_s": seconds for name, seconds in self.own},
             message_beside=self.beside.message,
             serve_beside=self.beside.serve,
+            served=Variation(self.beside.factors, self.beside.between_steps) if self.beside.factors else None,
             gradients=tuple(part.times() for part in self.gradients),
             cores=self.cores,
             verdict=self.made.verdict,
@@ -363,7 +370,12 @@ def sections_of(costs: MeasuredCosts, hosts: int = 2) -> dict[str, Any]:
     between = None if costs.joined is None else costs.joined.between
     return {
         "own": OwnPart.model_construct(**{name: getattr(host, f"{name}_s") for name in names}),
-        "beside": BesidePart.model_construct(message=host.message_beside, serve=host.serve_beside),
+        "beside": BesidePart.model_construct(
+            message=host.message_beside,
+            serve=host.serve_beside,
+            factors=host.served.factors if host.served is not None else (),
+            between_steps=host.served.between_steps if host.served is not None else 0.0,
+        ),
         "costs": _curves(host, 1) + (() if between is None else _curves(between, hosts)),
     }
 

@@ -19,9 +19,11 @@ from scipy.stats import trim_mean
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.probes import ProbeCollectives, own_bytes
+from paceline.backend.calibration.step_time_laws import correlations
 from paceline.backend.rank.pacing import Pace
 from paceline.records.probe_steps import ProbeSteps
 from paceline.records.trace import Activity, Span, Trace
+from paceline.topologies.catalogue.gradient_times import Variation, slices
 from paceline.topologies.catalogue.machine_profile import Collectives, Handled, Profile
 
 How = Literal["entered", "started"]
@@ -336,6 +338,7 @@ MESSAGE_SHARE, SERVE_SHARE = Cost("message share"), Cost("serve share")
 """not times: the shares of other workers that computed meanwhile"""
 UPDATES = tuple(map(Cost, ("update", "update into", "update beside", "update of few")))
 UPDATE = UPDATES[0]
+SERVED = "gradient with a server, of rank"
 STEP, COMPUTE = Cost("step"), Cost("compute")
 """the mean of the probe's own steps, and of the gradients in them"""
 SLOWNESS = Cost("slowness")
@@ -382,6 +385,10 @@ def costs(
                 measured[cost] += seconds
             measured[LOAD if server is None else SERVER_LOAD] += lasting(spans, "load")
             measured[REST if server is None else SERVER_REST] += uncovered(spans)
+            if server is not None and pace is None:
+                measured[Cost(f"{SERVED} {me.rank}")] += lasting(
+                    sorted(spans, key=lambda each: each.start_s), "compute"
+                )
             if pace is not None:
                 measured[LATE] += late(spans, job.batches[me.rank], pace)
             measured[WAIT] += waits(spans, trace.now_s.get(me.rank, ()))
@@ -495,9 +502,25 @@ def pooled(launches: Sequence[Costs], *, between: bool = False) -> Profile:
         serve_s=centre.get(SERVE, 0.0),
         message_beside=_speed(centre, MESSAGE, MESSAGE_SHARE),
         serve_beside=_speed(centre, SERVE.operation, SERVE_SHARE),
+        served=_served(launches),
         snapshot_s=centre.get(SNAPSHOT, 0.0),
         samples={_words(cost): sum(len(launch.get(cost, ())) for launch in launches) for cost in every},
     )
+
+
+def _served(launches: Sequence[Costs]) -> Variation | None:
+    """Returns how gradients vary while all workers use a server; None if that was not measured.
+
+    With a server there are more threads than cores, and the operating system interrupts gradients for milliseconds.
+    """
+    sequences = [
+        {(Rank(number), 0): times for number, times in enumerate(of_ranks)}
+        for launch in launches
+        if MESSAGE_SHARE in launch
+        and (of_ranks := [times for cost, times in launch.items() if cost.operation.startswith(SERVED) and times])
+    ]
+    ratios = [time / float(np.mean(times)) for of_ranks in sequences for times in of_ranks.values() for time in times]
+    return Variation(slices(ratios), correlations(sequences).between_steps) if ratios else None
 
 
 def _speed(centre: Mapping[Cost, float], operation: str, share: Cost) -> float:

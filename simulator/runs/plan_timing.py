@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.kernel.crash_timeline import CrashTimeline, timeline_of
+from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Profile
 from paceline.topologies.faults.gradient_variation import gradient_factor
 from paceline.topologies.faults.jitter import Factors
@@ -31,6 +32,8 @@ class PlanTiming:
 
     plan: Plan
     costs: Profile = NOTHING
+    _known: dict[int, GradientTimes] = field(default_factory=dict, compare=False)
+    """the times of gradients by the number of samples"""
 
     @property
     def completes(self) -> bool:
@@ -38,7 +41,7 @@ class PlanTiming:
 
     def compute_s(self, rank: Rank, step: int, samples: int, start_s: float = 0.0) -> float:
         if self.costs.gradients:
-            times, host = self.costs.gradient(samples), self.plan.job.team[rank].host
+            times, host = self._varying(samples), self.plan.job.team[rank].host
             return self.costs.gradient_s(samples) * gradient_factor(times, self.plan.seed, int(rank), host, step)
         return self.plan.compute_s(rank, step, samples, start_s) + self.costs.late_s
 
@@ -90,6 +93,15 @@ class PlanTiming:
 
     def rest_s(self, rank: Rank) -> float:
         return (self._has_server and self.costs.server_rest_s) or self.costs.rest_s
+
+    def _varying(self, samples: int) -> GradientTimes:
+        """Returns the times of gradients with the variation of this run: with a server, ranks take turns on cores."""
+        if (times := self._known.get(samples)) is None:
+            times, served = self.costs.gradient(samples), self.costs.served
+            if served is not None and self._has_server:
+                times = times.varying(served)
+            self._known[samples] = times
+        return times
 
     @property
     def _has_server(self) -> bool:

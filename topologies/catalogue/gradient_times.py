@@ -12,11 +12,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 SLICES = 50
 """slices of equal probability that describe a distribution"""
+
+
+class Variation(NamedTuple):
+    """How the times of gradients vary around their mean."""
+
+    factors: tuple[float, ...]
+    """a gradient's time over its mean: the means of slices of equal probability, shortest first"""
+    between_steps: float = 0.0
+    """the rank correlation of successive times of a rank"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +67,11 @@ class GradientTimes:
     def alone_s(self) -> float:
         """The mean seconds of a gradient while no other rank of the host computes."""
         return self.busy[0][1]
+
+    def varying(self, variation: Variation) -> GradientTimes:
+        """Returns the times with another variation, in which ranks are independent."""
+        factors, between_steps = variation
+        return replace(self, factors=factors, between_steps=between_steps, between_ranks=0.0)
 
     def slowed(self, factor: float) -> GradientTimes:
         """Returns the times on a machine that is slower by a factor.

@@ -14,7 +14,7 @@ from typing import Literal
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.traffic import COMBINE, Traffic
-from paceline.topologies.catalogue.gradient_times import GradientTimes
+from paceline.topologies.catalogue.gradient_times import GradientTimes, Variation
 
 MESSAGE = "message"
 Handled = Literal["send", "receive", "start"]
@@ -162,6 +162,7 @@ class Profile:
         serve_s: a server's time for a message, from having it to waiting for the next, without its sends.
         message_beside: the speed of messages while all other workers of the host compute.
         serve_beside: the speed of a server's work then.
+        served: how gradients vary in runs with a server, which has no core of its own; None: as in other runs.
         samples: the number of operations from which each figure was computed.
         gradients: the times of gradients on this machine's own cores, smallest batch first. Empty if runs are paced.
         cores: the cores that the ranks of a host share.
@@ -188,6 +189,7 @@ class Profile:
     snapshot_s: float = 0.0
     message_beside: float = 1.0
     serve_beside: float = 1.0
+    served: Variation | None = None
     samples: Mapping[str, int] = field(default_factory=dict)
     gradients: tuple[GradientTimes, ...] = ()
     cores: int = 1
@@ -268,7 +270,8 @@ class Profile:
 
     def without_spread(self) -> Profile:
         """Returns the profile with gradients that all take their mean time."""
-        return replace(self, gradients=tuple(replace(times, factors=(1.0,)) for times in self.gradients))
+        gradients = tuple(replace(times, factors=(1.0,)) for times in self.gradients)
+        return replace(self, gradients=gradients, served=None)
 
     def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
         """Returns seconds of a collective after its last entry; of other members by `seconds_of_members`.
