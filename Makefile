@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 RUNNABLE := .venv/.runnable
 
-.PHONY: demo test test-all lint types mypy pyright reference docs packages wheel test-wheel validation check bench constraints clean
+.PHONY: demo test test-all lint types mypy pyright reference docs packages wheel test-wheel validation machines check bench constraints clean
 
 demo: $(RUNNABLE)  ## the main job: every method of the quickstart scenario, simulated beside measured
 	$(BIN)/paceline compare scenarios/quickstart.yaml
@@ -57,6 +57,9 @@ validation: $(INSTALLED)  ## published measurements: the page, and the errors th
 	$(BIN)/paceline validate
 	cp runs/validation/validation.md docs/results/validation.md
 	cp runs/validation/step_errors.csv records/data/step_errors.csv
+
+machines: $(INSTALLED)  ## the table of machines, from what `paceline fidelity` has written on each
+	$(BIN)/paceline fidelity --collect docs/results/machines/*.json --page docs/results/fidelity.md --quiet
 
 bench: $(INSTALLED)  ## every benchmark in a short form; figures, machine and versions in bench.json
 	$(BIN)/python benchmarks/run_all.py --out bench.json

@@ -68,7 +68,7 @@ def test_every_scenario_is_valid(setting: Setting) -> None:
 
 def test_a_longer_run_learns_at_a_lower_rate() -> None:
     short, long = (SMALL.scenario(length=length) for length in (1, 4))
-    rates = [scenario.document()["hyperparameters"]["learning_rate"] for scenario in (short, long)]
+    rates = [scenario.algorithms[0].learning_rate for scenario in (short, long)]
     assert rates[0] == pytest.approx(4 * rates[1])
 
 
@@ -311,6 +311,15 @@ def test_progress_says_what_is_left_and_no_setting_begins_in_overtime(tmp_path: 
     assert [each.setting for each in study.stored(tmp_path).measured] == ["paced, small"]
 
 
+def test_the_time_that_is_left_grows_with_a_setting_that_is_late() -> None:
+    now_s, texts = [0.0], list[str]()
+    progress = study._Progress(lambda text, _: texts.append(text), lambda: now_s[0], "a", 0.0, [100.0, 300.0])
+    for now_s[0] in (0.0, 60.0, 200.0):
+        progress.tell("measuring")
+    left = [text.partition("; about ")[2] for text in texts]
+    assert left == ["7 min left", "6 min left", "11 min left"], "400 s, 340 s, and 0.2 · 200 s + 2 · 300 s"
+
+
 def test_a_file_that_is_no_setting_is_named(tmp_path: Path) -> None:
     Fake().study(tmp_path, OTHER).run()
     (path,) = (tmp_path / "settings").iterdir()
@@ -411,6 +420,19 @@ def test_a_page_has_a_row_for_each_machine(tmp_path: Path) -> None:
     own.write_text("no place")
     with pytest.raises(InputError, match="found no lines"):
         collecting.put_into(own, collecting.read_all(files))
+
+
+def test_the_table_of_the_documentation_is_that_of_its_files(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    if not (results := root / "docs" / "results").exists():
+        pytest.skip("needs the repository")
+    text = (results / "fidelity.md").read_text()
+    assert text.count(collecting.BEGIN) == text.count(collecting.END) == 1
+    own = tmp_path / "fidelity.md"
+    own.write_text(text)
+    if files := sorted((results / "machines").glob("*.json")):
+        collecting.put_into(own, collecting.read_all(files))
+    assert own.read_text() == text, "run `make machines`"
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

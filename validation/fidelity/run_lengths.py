@@ -66,7 +66,7 @@ def guess_s(setting: Setting, cores: int) -> float:
         cores: the cores of the machine.
 
     >>> from paceline.validation.fidelity.settings import standard_settings
-    >>> round(guess_s(standard_settings(2)[0], 2), 2)
+    >>> round(guess_s(standard_settings(2)[1], 2), 2)
     1.62
     """
     if setting.paced:

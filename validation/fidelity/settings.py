@@ -220,7 +220,7 @@ MOST_BEYOND = 16
 
 def standard_settings(cores: int) -> tuple[Setting, ...]:
     """Returns the standard set for a machine: the small and the large model within and beyond its cores, a paced and an
-    emulated setting.
+    emulated setting. The first has few methods, so that little time is lost if guesses about the machine are wrong.
 
     Args:
         cores: the cores that runs may use.
@@ -245,7 +245,7 @@ def standard_settings(cores: int) -> tuple[Setting, ...]:
             )
             for setting, methods in ((small, few), (large, many))
         ]  # fmt: skip
-    return (large, replace(small, methods=few), *beyond, paced, emulated)
+    return (replace(small, methods=few), large, *beyond, paced, emulated)
 
 
 def quick_settings(cores: int) -> tuple[Setting, ...]:

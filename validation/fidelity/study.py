@@ -41,6 +41,8 @@ from paceline.validation.fidelity.settings import Setting
 
 OVERTIME = 1.5
 """so many times its minutes a study may take; then no further setting begins"""
+LATE = 0.2
+"""the part of its past time that a setting is expected to need still, once it has taken longer than expected; ours"""
 Report = Callable[[str, float], None]
 """called with a text and the completed fraction, 0 … 1"""
 
@@ -197,7 +199,8 @@ class _Progress:
         """Reports what is being done."""
         inside_s = self.clock() - self.begin_s
         current_s, *later_s = self.expected_s
-        left_s = max(current_s - inside_s, 0.0) + sum(later_s)
+        late = max(1.0, inside_s / current_s) if current_s else 1.0  # what takes longer here does so later, too
+        left_s = max(current_s - inside_s, LATE * inside_s * (late > 1)) + late * sum(later_s)
         whole_s = self.spent_s + inside_s + left_s
         self.report(f"{self.name}: {what}; about {duration(left_s)} left", 1 - left_s / whole_s if whole_s else 0.0)
 
