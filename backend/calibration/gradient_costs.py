@@ -262,7 +262,8 @@ def pooled(batch: int, launches: Sequence[LaunchGradients], forward: float = FOR
         middle = Overlap(
             *(float(np.median(column)) for column in zip(*map(astuple, overlaps), strict=True)),
         )
-        beside, overlap = middle.speeds(busy[-1][1])
+        # the gradient follows a wait for the all-reduce before it, and is as long as after a pause without another one
+        beside, overlap = middle.speeds(busy[-1][1] + times.paused_s(middle.alone_s))
         times = replace(times, beside=beside, overlap=overlap)
     if not all(launch.layers_s for launch in launches):
         return times
