@@ -95,7 +95,7 @@ def fidelity(
       paceline fidelity --collect machines/*.json
     """
     actions = {"list": list_settings, "tables": tables, "collect": collect}
-    refuse_together(files=files or (), quick=quick, complete=complete, **actions)
+    refuse_together(files=files or (), page=page, quick=quick, complete=complete, **actions)
     if collect:
         output.give(collected(files or (), page, output))
         return
@@ -130,24 +130,24 @@ def fidelity(
         with output.progress() as stage:
             study.report = stage("fidelity") or study.report
             study.run(again=again)
-    document = stored(out).of_groups(groups)
-    if not document.measured:
+    whole = stored(out)
+    shown = whole.of_groups(groups)
+    if not shown.measured:
         failed = f"; failed: {'; '.join(study.failures)}" if study.failures else ""
         raise RunFailed(f"{out} has no finished setting{failed}")
-    answer = pages.answer_of(document, notes=notes_on(document))
-    output.give(answer)
-    make_folder(out)
+    output.give(pages.answer_of(shown, notes=notes_on(shown)))
+    answer = pages.answer_of(whole, notes=notes_on(whole))  # the files have every setting of the folder
     write_whole(out / "fidelity.json", to_json(answer.data()) + "\n")
     output.note(f"report: {write_report(answer, out / 'fidelity.html')}\nto send in: {out / 'fidelity.json'}")
     if study.failures:
         raise RunFailed(f"failed, and tried again by the same command: {'; '.join(study.failures)}")
 
 
-def refuse_together(*, files: Sequence[Path], quick: bool, complete: bool, **actions: bool) -> None:
+def refuse_together(*, files: Sequence[Path], page: Path | None, quick: bool, complete: bool, **actions: bool) -> None:
     """Refuses options that exclude each other.
 
     Raises:
-        InputError: two of them are given, or files without --collect.
+        InputError: two of them are given, or files or a page without --collect.
     """
     mistakes = []
     for options in ({"quick": quick, "complete": complete}, actions):
@@ -155,6 +155,8 @@ def refuse_together(*, files: Sequence[Path], quick: bool, complete: bool, **act
             mistakes.append(f"found {' and '.join(given)}, expected one of them")
     if files and not actions["collect"]:
         mistakes.append(f"FILE: found {str(files[0])!r} without --collect")
+    if page is not None and not actions["collect"]:
+        mistakes.append(f"--page: found {str(page)!r} without --collect")
     if mistakes:
         raise InputError("\n".join(mistakes))
 

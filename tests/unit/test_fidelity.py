@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -68,7 +68,7 @@ def test_every_scenario_is_valid(setting: Setting) -> None:
 
 def test_a_longer_run_learns_at_a_lower_rate() -> None:
     short, long = (SMALL.scenario(length=length) for length in (1, 4))
-    rates = [scenario.algorithms[0].learning_rate for scenario in (short, long)]
+    rates = [cast("Any", scenario.algorithms[0]).learning_rate for scenario in (short, long)]
     assert rates[0] == pytest.approx(4 * rates[1])
 
 
@@ -446,7 +446,7 @@ def called(*arguments: object) -> Any:
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     """Replaces `compare` for the command."""
     made = Fake()
-    monkeypatch.setitem(study.Study.__init__.__kwdefaults__, "compare", made.compare)
+    monkeypatch.setitem(cast("Any", study.Study.__init__).__kwdefaults__, "compare", made.compare)
     return made
 
 
@@ -459,6 +459,8 @@ def test_the_command_writes_a_report_and_a_file(tmp_path: Path, fake: Fake) -> N
     assert "to send in" in result.stderr
     again = called("--tables", "--out", tmp_path)
     assert again.exit_code == 0 and "Staleness, time to accuracy" in again.stdout and len(fake.compared) == 1
+    other = called("--quick", "--only", "emulated-unpaced", "--out", tmp_path)
+    assert other.exit_code == 1 and "has no finished setting" in other.stderr, "none of that group is in the quick set"
     listed = called("--list", "--quick", "--only", "paced", "--out", tmp_path, "--json")
     assert [each["finished"] for each in json.loads(listed.stdout)["settings"]] == [True]
 
@@ -480,9 +482,9 @@ def test_without_root_emulated_networks_are_left_out(tmp_path: Path, monkeypatch
 
 
 def test_mistakes_are_said_together(tmp_path: Path) -> None:
-    result = called("--quick", "--complete", "--list", "--tables", tmp_path / "a.json")
+    result = called("--quick", "--complete", "--list", "--tables", tmp_path / "a.json", "--page", tmp_path / "a.md")
     assert result.exit_code == 2
-    assert len(result.stderr.splitlines()) == 3 and "without --collect" in result.stderr
+    assert len(result.stderr.splitlines()) == 4 and "without --collect" in result.stderr
     assert called("--collect").exit_code == 2
     assert called("--tables", "--out", tmp_path).exit_code == 1
 

@@ -299,12 +299,12 @@ def _steps_chart(rows: Sequence[values.Row]) -> Chart:
         )
         for group, own in grouped(rows, "group").items()
     ]  # fmt: skip
-    axes = (Axis(f"step time, {what}", MILLISECONDS, scale="log") for what in ("measured", "predicted"))
+    x, y = (Axis(f"step time, {what}", MILLISECONDS, scale="log") for what in ("measured", "predicted"))
     return Chart(
         "Step times, predicted beside measured",
         "A point on the line is predicted exactly.",
         f"{len(rows)} predicted step times against the measured ones",
-        {"": Plot(*axes, series)},
+        {"": Plot(x, y, series)},
     )
 
 
