@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from paceline.records.figures import COUNT, PERCENT, PLAIN
 from paceline.reports.blocks import Answer, Axis, Block, Chart, Claim, Column, Plot, ReportSection, Series, Table
 from paceline.reports.text import markdown_of
 from paceline.reports.words import listed
-from paceline.validation.outcome import SIMPLER, Errors, Outcome, groups_of, percent
+from paceline.validation.outcome import SIMPLER, Errors, LeftOut, Outcome, groups_of, percent
 from paceline.validation.sets import OWN, MeasurementSet, set_named
 from paceline.validation.validate import Validation
 
@@ -21,6 +22,8 @@ BEATEN = "no better than simpler"
 """the verdict on a family of which a simpler prediction has the smaller median"""
 WORST = 15
 """rows with the largest errors that a report lists for each set"""
+MOST_REASONS = 6
+"""reasons for leaving out rows of a set that are listed; the report has that of each row"""
 COLUMNS = (
     Column("rows", COUNT), Column("median", PERCENT), Column("p90", PERCENT), Column("mean", PERCENT),
     Column("held back: median", PERCENT), Column("p90", PERCENT, code="held_back_p90"),
@@ -40,8 +43,8 @@ def answer_of(validation: Validation) -> Answer:
         *(Claim(_verdict(set_named(name), outcomes)) for name, outcomes in sets.items() if outcomes and name != OWN),
     ]
     blocks += [Claim(f"{name}: {words}") for name in sets if (words := _remark(name, validation.outcomes))]
-    if validation.left_out:
-        blocks.append(Claim(_left_out_words(validation)))
+    left_out = {name: [each for each in validation.left_out if each.set == name] for name in sets}
+    blocks += [Claim(_left_out_words(name, rows)) for name, rows in left_out.items() if rows]
     if validation.quick:
         blocks.append(Claim("This was a quick run: a sample of the rows, with at most 64 devices."))
     return Answer(
@@ -178,14 +181,13 @@ def details_of(known: MeasurementSet, outcomes: Sequence[Outcome]) -> list[Block
     ]
 
 
-def _left_out_words(validation: Validation) -> str:
-    count = len(validation.left_out)
-    reasons: dict[str, int] = {}
-    for each in validation.left_out:
-        reasons[each.reason] = reasons.get(each.reason, 0) + 1
-    shown = sorted(reasons.items(), key=lambda item: -item[1])[:4]
-    words = "; ".join(f"{number}: {reason}" for reason, number in shown)
-    return f"{count} row{'s are' if count != 1 else ' is'} not predicted: {words}{'; …' if len(reasons) > 4 else ''}."
+def _left_out_words(name: str, left_out: Sequence[LeftOut]) -> str:
+    """Returns how many rows of a set are left out, and why."""
+    reasons = Counter(each.reason for each in left_out).most_common()
+    words = [f"{count}: {reason}" for reason, count in reasons[:MOST_REASONS]]
+    if others := sum(count for _, count in reasons[MOST_REASONS:]):
+        words.append(f"{others} for other reasons, in the report")
+    return f"{name}: {len(left_out)} row{'s' * (len(left_out) != 1)} left out: {'; '.join(words)}."
 
 
 def _left_out_section(validation: Validation) -> ReportSection:

@@ -58,6 +58,10 @@ PICTURE_BYTES = 110_000
 """of a picture in storage; only pictures per second count here"""
 TENSORFLOW_1 = r"^(?!.*horovod).*\b(tf|tensorflow) ?1\b"
 SERVERS = ("sync-sgd-ps", "async-sgd")
+BY_VARIABLES = r"\btf\b|tensorflow|mxnet"
+"""frameworks whose workers exchange each variable with the server that has it, on its own: see `_exchanging`"""
+PARTS = 8
+"""of the weights on a host, each of which is exchanged on its own, in place of single variables: INFERENCE"""
 FLOAT_BYTES = 4
 
 
@@ -202,8 +206,16 @@ def _exchanging(row: Row) -> str | dict[str, Any]:
 
     MXNet's gradients in mixed precision are float16. MEMORY high: its optimizers keep float32 copies of float16 weights
     (multi_precision), whose gradients it exchanges. PyTorch before 1.7 joins layers in the order of the forward pass.
+
+    TensorFlow's and MXNet's workers send each variable to its server when its gradient is ready, and fetch it when the
+    forward pass needs it. FOUND for TensorFlow (tensorflow/benchmarks @8fb7907: VariableMgrDistributedFetchFromPS has
+    each variable on the server with the fewest bytes, and cross_replica_sync, the default, a barrier at the end of a
+    step). For MXNet MEMORY high (model.py pushes and pulls each key with a priority, last layers first).
     """
     method, framework = method_of(row), row.words.get("framework", "").lower()
+    if method == "sync-sgd-ps" and re.search(BY_VARIABLES, framework):
+        layers = len(find_model(row.model).layers)
+        return {"name": method, "servers": row.nodes * max(1, min(PARTS, layers // row.nodes)), "layerwise": True}
     if method == "layerwise-sgd" and re.search(r"torch 1\.[0-6]\b", framework):
         return {"name": method, "joined": "forward"}
     mxnet = "mxnet" in framework

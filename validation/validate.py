@@ -20,7 +20,7 @@ from paceline.algorithms.core.naming import near_miss
 from paceline.records.document import to_json
 from paceline.reports.sweeps.parallel_tasks import TaskFailure, each
 from paceline.validation.outcome import LeftOut, Outcome
-from paceline.validation.sets import OWN, SETS, MeasurementSet, columns_of, set_named, set_of_columns
+from paceline.validation.sets import ALONE, OWN, SETS, MeasurementSet, columns_of, set_named, set_of_columns
 
 STORED = "predicted"
 """the folder of stored groups"""
@@ -99,6 +99,7 @@ def tables(names: Sequence[str], files: Sequence[Path]) -> list[tuple[Measuremen
         for known, file in given
         if known.name == OWN
         for left in known.groups(known.lines(file))[1]
+        if left.reason != ALONE
     ]
     if mistakes:
         raise InputError("\n".join(mistakes))

@@ -9,6 +9,8 @@
   and stops after as many updates as the others. A worker pushes each shard of a gradient to its server, and continues
   when all have answered. Asynchronous servers may apply pushes in different orders, so the last updates of one may
   contain other gradients than those of another: a worker goes on with those that have not stopped.
+* With `layerwise`, a worker pushes a shard when the backward pass has its gradient, and asks for the new weights when
+  it has pushed all. The next forward pass waits for a layer when it arrives at it.
 * The server does not wait for a worker that has died. The gradients that it had pushed count; the number of gradients
   in an update does not change.
 
@@ -34,22 +36,29 @@ from paceline.algorithms.core.compression import (
     opening_traffic,
     with_linear_compression,
 )
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.fast_values import fast_constructor, replace
 from paceline.algorithms.core.guarantees import AnyGuarantee, AppliedGradient, Guarantee
 from paceline.algorithms.core.method import AccumulatingMethod, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (
     Charge,
+    Handle,
+    LayerGradients,
+    Load,
     NextStep,
     Receive,
     RecordUpdate,
     Send,
+    Start,
+    Wait,
+    WaitFor,
 )
 from paceline.algorithms.core.option_groups import COUNT, FRACTION, NOT_NEGATIVE, Range
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.steps import accumulated_gradient
 from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
-from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Weights, join, root
+from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Step, Weights, join, root
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 Damping = Literal["none", "inverse", "inverse-plus-one", "exponential"]
@@ -253,10 +262,15 @@ class ParameterServer(AccumulatingMethod):
                 Weights(vector, state.weights.version), tuple(push.origin for push in taken)
             )
             state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
-            for rank in waiting:
-                yield from Send(rank, state.weights)
+            yield from self.answer(waiting, state.weights)
         yield from self.farewell(team)
         return state
+
+    @program
+    def answer(self, waiting: Iterable[Rank], weights: Weights) -> Program[None]:
+        """Sends the weights after an update to the ranks that wait for them."""
+        for rank in waiting:
+            yield from Send(rank, weights)
 
     @program
     def collect(
@@ -378,6 +392,52 @@ class Sharded(ParameterServer):
         return tuple(kept)
 
 
+PULL = "pull"
+"""the tag of requests for weights, and of their answers"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A worker's request for the weights after the update that its last push is in."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullingReplica:
+    """A worker whose weights are on their way: those of each shard are available by their handle."""
+
+    step: int
+    pulls: tuple[Handle[Weights | ServerStopped], ...]
+    """of the servers in their order, which is that of the layers in the forward pass"""
+    optimizer_state: Any
+    residual: tuple[Any, ...]
+
+
+@program
+def pulled(server: Rank) -> Program[Weights | ServerStopped]:
+    """Requests the weights of a server's shard and waits for them."""
+    yield from Send(server, Pull(), PULL)
+    answer: Weights | ServerStopped = (yield from Receive(server, PULL)).value
+    return answer
+
+
+@program
+def whole(me: RankContext, state: ShardedReplica | PullingReplica) -> Program[ShardedReplica]:
+    """Returns the replica when all its shards have arrived."""
+    if isinstance(state, ShardedReplica):
+        return state
+    shards = []
+    for pull in state.pulls:
+        weights = yield from Wait(pull)
+        assert isinstance(weights, Weights), "a worker goes on only with weights"
+        shards.append(weights)
+    versions = tuple(weights.version for weights in shards)
+    vector = join([weights.vector for weights in shards])
+    every = tuple(range(len(me.shards)))
+    return ShardedReplica(
+        state.step, Weights(vector, versions[0]), state.optimizer_state, state.residual, versions, every
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class SyncSgdPs(Sharded):
     """Synchronous SGD by a server (hardsync): it waits for the gradients of all workers and sends all the new weights.
@@ -402,8 +462,77 @@ class SyncSgdPs(Sharded):
     )
     prompt: ClassVar[bool] = False
 
+    layerwise: bool = False
+    """with several servers: whether a shard is pushed as soon as the backward pass has its gradient, and pulled when
+    all are pushed, while the next forward pass begins; provenance: false, as in the sources; true as in TensorFlow,
+    whose transfers of variables are operations of the graph like the layers, between barriers at the ends of steps
+    (FOUND, `sync_queues_step_end_` of tensorflow/benchmarks)"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        problems = super().problems(nodes)
+        if self.layerwise and self.servers == 1:
+            problems.append("layerwise: found true with servers = 1, expected 2 or more: a server has one message")
+        if self.layerwise and self.accumulate > 1:
+            problems.append(f"accumulate: found {self.accumulate} with layerwise, expected 1")
+        return problems
+
     def needed(self, workers: int) -> int:
         return workers
+
+    def begin(self, me: RankContext, vector: Any) -> Replica:
+        layers = me.layout.layers
+        if self.layerwise and me.role == "worker" and len(layers) < self.servers:
+            most = f"expected at most {len(layers)} with layerwise, the number of layers"
+            raise InputError(f"servers: found {self.servers}, {most}")
+        return super().begin(me, vector)
+
+    def worker(self, me: RankContext, state: Replica | PullingReplica) -> Routine[Replica]:
+        if isinstance(state, PullingReplica) or (self.layerwise and isinstance(state, ShardedReplica)):
+            return self.worker_of_layers(me, state)
+        return super().worker(me, state)
+
+    @program
+    def worker_of_layers(self, me: RankContext, state: ShardedReplica | PullingReplica) -> Program[Replica]:
+        """As `worker_of_shards`, with pushes during the backward pass and pulls during the forward pass."""
+        while step := (yield from NextStep(state)):
+            held: Weights | tuple[Handle[Any], ...]
+            if isinstance(state, PullingReplica):
+                pairs = zip(me.shards, state.pulls, strict=True)
+                held = tuple(pull for shard, pull in pairs for _ in shard.layers)
+            else:
+                held = state.weights
+            kept = yield from self.push_layers(me, step, held, state.residual)
+            pulls = []
+            for server in me.servers:
+                pulls.append((yield from Start(pulled(server))))
+            if isinstance((yield from Wait(pulls[0])), ServerStopped):  # all stop after the same update
+                yield from WaitFor(pulls)
+                return (yield from whole(me, state))  # does not wait: the forward pass has used every layer
+            state = PullingReplica(step.number + 1, tuple(pulls), state.optimizer_state, kept)
+        return (yield from whole(me, state))
+
+    @program
+    def push_layers(
+        self, me: RankContext, step: Step, held: Weights | tuple[Handle[Any], ...], residual: Sequence[Any]
+    ) -> Program[tuple[Any, ...]]:
+        """Computes a gradient and sends each part of it to its server when the backward pass has it.
+
+        Args:
+            me: this rank.
+            step: the step.
+            held: the point of the gradient, or one handle for each layer.
+            residual: that of the compression of each part.
+
+        Returns:
+            The new residual of each part.
+        """
+        batch, kept = (yield from Load(step.samples)), list(residual)
+        parts = yield from LayerGradients(held, batch, me.shards[::-1])
+        for place, part in zip(reversed(range(len(me.shards))), parts, strict=True):
+            gradient = yield from Wait(part)
+            message, kept[place] = yield from compressed(gradient.vector, self.compression, kept[place])
+            yield from Send(me.servers[place], Push(message, gradient.contribution()))
+        return tuple(kept)
 
     @program
     def collect(
@@ -411,6 +540,27 @@ class SyncSgdPs(Sharded):
     ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         taken, waiting = yield from super().collect(me, team, weights)
         return sorted(taken, key=lambda push: push.origin.rank), waiting
+
+    def answer(self, waiting: Iterable[Rank], weights: Weights) -> Routine[None]:
+        return self.answer_pulls(tuple(waiting), weights) if self.layerwise else super().answer(waiting, weights)
+
+    @program
+    def answer_pulls(self, waiting: Sequence[Rank], answer: Weights | ServerStopped) -> Program[None]:
+        """Sends the weights when all ranks have asked for them: a worker may ask again before another one asks."""
+        for rank in waiting:
+            yield from Receive(rank, PULL)
+        for rank in waiting:
+            yield from Send(rank, answer, PULL)
+
+    def farewell(self, team: LivingWorkers) -> Routine[None]:
+        return self.dismiss_layers(team) if self.layerwise else super().farewell(team)
+
+    @program
+    def dismiss_layers(self, team: LivingWorkers) -> Program[None]:
+        """Drops the last push of each worker, and answers its request for weights."""
+        for _ in team.living:
+            yield from team.message()
+        yield from self.answer_pulls(sorted(team.living), ServerStopped())
 
 
 @dataclass(frozen=True, kw_only=True)

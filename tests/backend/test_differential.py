@@ -163,11 +163,14 @@ def test_the_interpreters_agree_with_accumulated_gradients(name: str) -> None:
     assert {row.samples for row in traces["real"].updates} == {3 * 16}
 
 
-@pytest.mark.parametrize("servers", sampled([1, 2, 4], [4]))
-def test_several_servers_are_a_single_server(servers: int) -> None:
+@pytest.mark.parametrize(
+    ("servers", "layerwise"), sampled([(1, False), (2, False), (4, False), (2, True)], [(4, False), (2, True)])
+)
+def test_several_servers_are_a_single_server(servers: int, layerwise: bool) -> None:
     """Bit for bit: servers add the gradients of tensors in the order of ranks, whatever part of them they hold."""
     learner = learner_of("digits-mlp", "float64")
-    job, single = (job_with(SyncSgdPs(servers=count, momentum=0.5), learner, steps=STEPS) for count in (servers, 1))
+    methods = SyncSgdPs(servers=servers, momentum=0.5, layerwise=layerwise), SyncSgdPs(momentum=0.5)
+    job, single = (job_with(method, learner, steps=STEPS) for method in methods)
     expected = plain(in_any_order(single).weights)
     for interpret in INTERPRETERS.values():
         trace = interpret(job)

@@ -29,6 +29,11 @@ def test_a_method_with_several_servers_passes(name: str, servers: int) -> None:
     it_passes(changed(built(name), servers=servers))
 
 
+@pytest.mark.parametrize("servers", [2, extra(3)])
+def test_servers_that_exchange_layer_by_layer_pass(servers: int) -> None:
+    it_passes(changed(built("sync-sgd-ps"), servers=servers, layerwise=True))
+
+
 def it_passes(method: Method) -> None:
     """All guarantees of a method in one item, since an item for each would cost more than it checks."""
     contract = type(f"Test_{method.name}", (MethodContract,), {"method": method, "effort": EFFORT})()

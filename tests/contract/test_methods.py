@@ -11,7 +11,7 @@ import pytest
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import changed
+from paceline.algorithms.core.method import Method, changed
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.parameter_server import Sharded
 from paceline.checking.anyorder import AnyOrder
@@ -77,8 +77,18 @@ SEVERAL_SERVERS = [name for name, method in METHODS.items() if issubclass(method
 @pytest.mark.parametrize("servers", [2, extra(3)])
 @every_pair(SEVERAL_SERVERS, ["sync-sgd-ps", "async-sgd"])
 def test_several_servers_do_what_every_method_does(interpreter: Interpreter, name: str, servers: int) -> None:
+    several_servers_do_what_every_method_does(interpreter, changed(built(name), servers=servers), servers)
+
+
+@pytest.mark.parametrize("servers", [2, extra(3)])
+def test_servers_that_exchange_layer_by_layer_do_what_every_method_does(interpreter: Interpreter, servers: int) -> None:
+    method = changed(built("sync-sgd-ps"), servers=servers, layerwise=True)
+    several_servers_do_what_every_method_does(interpreter, method, servers)
+
+
+def several_servers_do_what_every_method_does(interpreter: Interpreter, method: Method, servers: int) -> None:
     """Each makes all updates of its part of the weights, and every version of the whole weights is evaluated once."""
-    job = job_for(changed(built(name), servers=servers))
+    job = job_for(method)
     trace = interpreter(job)
     per_update = job.method.samples_per_step(1, job.workers)
     check_all(

@@ -15,7 +15,7 @@ from paceline.records import step_errors
 from paceline.reports.sweeps.parallel_tasks import Done, TaskFailure
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
-from paceline.validation import sets, steps, support, validate
+from paceline.validation import page, sets, steps, support, validate
 from paceline.validation.outcome import Errors, LeftOut, Outcome, half_of
 from paceline.validation.steps import Row
 
@@ -152,6 +152,20 @@ def test_a_group_that_fails_is_left_out_with_its_reason(monkeypatch: pytest.Monk
     assert validation.outcomes == ()
     assert {left.reason for left in validation.left_out} == {"broken"}
     assert not (tmp_path / "predicted").exists()  # it is tried again
+
+
+def test_rows_with_nothing_to_predict_are_counted(in_this_process: list[Any], tmp_path: Path) -> None:
+    alone = ALONE.replace("resnet50", "vgg16")
+    result = run("--rows", table(tmp_path / "mine.csv", ALONE, FOUR, alone), "--out", tmp_path)
+    words = " ".join(result.stdout.split())
+    assert f"own: 1 row left out: 1: {sets.ALONE}." in words
+
+
+def test_all_reasons_are_counted() -> None:
+    left_out = [LeftOut("made", str(number), f"reason {max(number, 2)}") for number in range(9)]
+    words = page._left_out_words("made", left_out)
+    assert words.startswith("made: 9 rows left out: 3: reason 2; 1: reason 3; ")
+    assert words.endswith("; 1 for other reasons, in the report.")
 
 
 def row_of(devices: int, batch: int = 8, step_s: float = 1.0, **values: Any) -> Row:

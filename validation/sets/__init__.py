@@ -42,6 +42,8 @@ SETS = (
     "times",
 )
 """names in the order of the page; the module of a set has its name and holds `SET`"""
+ALONE = "no row of its group has more devices or nodes"
+"""why a group is left out that has nothing to predict"""
 OWN = "own"
 """the set of users' rows, which has no table of its own"""
 
@@ -124,6 +126,9 @@ def _groups_of_steps(
             continue
         if found is not None:
             groups.setdefault(found.group, []).append(found)
+    for group in groups.values():
+        if not steps.given_and_predicted(group)[1]:
+            left_out += [LeftOut(name, row.name, ALONE) for row in group]
     return [part for group in groups.values() for part in _parts(group)], left_out
 
 

@@ -1,8 +1,9 @@
 """MLPerf Training v0.5 to v1.1, ResNet-50: images per second of systems with more accelerators.
 
 Within a submitter, chip, round and framework, the smallest system is given, and the larger ones are predicted. Images
-per second are those of whole blocks, so they contain evaluations. Submitters train in mixed precision on accelerators
-and read pictures with enough processors: INFERENCE.
+per second are those of training: logs say which share of a block its evaluation and what follows it took. Where a log
+has no times of evaluations, images per second are those of whole blocks. Submitters train in mixed precision on
+accelerators and read pictures with enough processors: INFERENCE.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from paceline.validation.sets import Line, of_steps
 from paceline.validation.steps import Row
 
 RATE = "images_per_s_in_blocks_incl_eval"
+OTHER = "share_of_block_without_training"
+"""after the last epoch of a block; "" where the log does not say it"""
+ALL = "evaluations are in the measured time: the log does not say how long they took"
 
 
 def _devices(line: Line) -> int:
@@ -29,10 +33,10 @@ def _nodes(line: Line) -> int:
     return nodes
 
 
-def row_of(line: Line) -> Row | None:
-    """Returns the row of a line; None without images per second."""
+def row_of(line: Line) -> Row:
+    """Returns the row of a line. Raises `Unread`."""
     if not line[RATE]:
-        return None
+        raise Unread(f"{RATE}: missing")
     devices, samples = _devices(line), int(float(line["global_batch_size_samples"]))
     batch = round(samples / devices)
     if batch < 1:
@@ -52,7 +56,8 @@ def row_of(line: Line) -> Row | None:
         model="resnet50-v1.5",
         batch=batch,
         precision="amp",
-        step_s=devices * batch / float(line[RATE]),
+        step_s=devices * batch * (1 - float(line.get(OTHER) or 0)) / float(line[RATE]),
+        assumed=() if line.get(OTHER) else (ALL,),
         source=line["first_source"],
     )  # fmt: skip
 

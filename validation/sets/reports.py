@@ -165,7 +165,7 @@ def _method(line: Line, nodes: int) -> tuple[dict[str, Any], str]:
     method = "async-sgd" if re.search(r"async", words) else "sync-sgd-ps"
     if nodes == 1:
         return {}, method
-    keys: dict[str, Any] = {"algorithms": [{"name": method, "servers": nodes}]}
+    keys: dict[str, Any] = {"algorithms": [{"name": method, "servers": nodes}]} if method == "async-sgd" else {}
     if re.search(r"\btf\b|tensorflow", words):
         keys["cluster"] = {"network": {"link": _at_most_grpc(line)}}
     return keys, method
