@@ -11,7 +11,7 @@ from paceline.algorithms.core.files import write_whole
 from paceline.records.figures import BYTES, COUNT, PERCENT, PLAIN
 from paceline.reports.blocks import Answer, Column, Row, Table
 from paceline.reports.text import markdown_of
-from paceline.validation.fidelity.page import document_of
+from paceline.validation.fidelity.page import document_of, without_empty_columns
 from paceline.validation.fidelity.rows import CORRECTED, OURS, Document, read_document
 from paceline.validation.fidelity.settings import GROUPS
 from paceline.validation.fidelity.summary import ALL, by_group, summary_of
@@ -65,7 +65,8 @@ def table_of(documents: Sequence[Document]) -> Table:
         Column("staleness", PLAIN), Column("time to accuracy", PERCENT, code="time"), Column("τ", PLAIN, code="tau"),
         Column("τ, distinguished", PLAIN, code="tau_apart"), Column("in the interval", PERCENT, code="within"),
     ]  # fmt: skip
-    return Table("Machines", columns, [_row(document, groups) for document in documents], words=WORDS)
+    rows = [_row(document, groups) for document in documents]
+    return without_empty_columns(Table("Machines", columns, rows, words=WORDS))
 
 
 def _row(document: Document, groups: Sequence[str]) -> Row:

@@ -114,7 +114,7 @@ def step_table(groups: Sequence[Summary], *, title: str = "Error of the step tim
         every = [figure for name in (OURS, CORRECTED) for figure in _sizes(summary.step.get(name))]
         every += [_sizes(summary.step.get(name))[0] for name in WRONG_MODELS]
         rows.append((*_name_cells(summary, methods), *_judged(every, summary)))
-    return _without_empty_columns(Table(title, columns, rows, keys=1 + methods, words=EXPLAINED))
+    return without_empty_columns(Table(title, columns, rows, keys=1 + methods, words=EXPLAINED))
 
 
 def _judged(figures: Sequence[float | None], summary: Summary) -> list[Any]:
@@ -155,13 +155,19 @@ def further_table(groups: Sequence[Summary]) -> Table:
         "accuracy. τ: Kendall's, of the order of the methods of a setting by that time; 1 is the measured order, −1 "
         "the opposite one; distinguished are pairs whose seeds differ (95 %)."
     )
-    return _without_empty_columns(
-        Table("Staleness, time to accuracy, and order of methods", columns, rows, words=words)
-    )
+    return without_empty_columns(Table("Staleness, time to accuracy, and order of methods", columns, rows, words=words))
 
 
-def _without_empty_columns(table: Table) -> Table:
-    """Returns a table without the columns of which no row has a value."""
+def without_empty_columns(table: Table) -> Table:
+    """Returns a table without the columns of which no row has a value.
+
+    Args:
+        table: the table.
+
+    >>> table = Table("Runs", [Column("name"), Column("τ", PLAIN)], [("easgd", None)])
+    >>> [column.title for column in without_empty_columns(table).columns]
+    ['name']
+    """
     kept = [at for at in range(len(table.columns)) if any(plain(row[at]) is not None for row in table.rows)]
     rows = [[row[at] for at in kept] for row in table.rows]
     return replace(table, columns=[table.columns[at] for at in kept], rows=rows)
@@ -245,7 +251,7 @@ def _row_table(rows: Sequence[values.Row]) -> Table:
         )
         for row in rows
     ]  # fmt: skip
-    return _without_empty_columns(Table("Every configuration", columns, cells, keys=2))
+    return without_empty_columns(Table("Every configuration", columns, cells, keys=2))
 
 
 def _machine_table(document: Document) -> Table:
