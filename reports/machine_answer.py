@@ -228,6 +228,7 @@ def calibrate(request: CalibrationRequest, *, seconds: float = 180.0, stage: Sta
     from paceline.backend.calibration.calibrate import calibrate as measure
     from paceline.backend.calibration.calibrate import joined
     from paceline.backend.calibration.imported_costs import only_imports
+    from paceline.simulator.runs.consistency import consistent
     from paceline.simulator.runs.dry_run import dry_run
 
     scenarios = request.scenarios()
@@ -238,7 +239,17 @@ def calibrate(request: CalibrationRequest, *, seconds: float = 180.0, stage: Sta
     for loaded, costs in zip(scenarios, imported, strict=True):
         progress = stage(f"calibrating {loaded.workload.model}")
         asked, time_s = dry_run(loaded.plans()), seconds / len(scenarios)
-        lines.append(measure(loaded, asked, batches=request.batches, seconds=time_s, imported=costs, progress=progress))
+        lines.append(
+            measure(
+                loaded,
+                asked,
+                batches=request.batches,
+                seconds=time_s,
+                imported=costs,
+                progress=progress,
+                consistent=consistent,
+            )
+        )
     return joined(lines)
 
 

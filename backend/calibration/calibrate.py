@@ -27,7 +27,6 @@ from paceline.backend.calibration.emulation_costs import (
     refuse_probes,
 )
 from paceline.backend.calibration.gradient_costs import (
-    GradientTask,
     LaunchGradients,
     available_cores,
     means_s,
@@ -36,7 +35,7 @@ from paceline.backend.calibration.gradient_costs import (
 from paceline.backend.calibration.imported_costs import NOTHING, Imported, with_imports
 from paceline.backend.calibration.probe_runner import Progress, Runner
 from paceline.backend.calibration.recorded_costs import UPDATE, Costs
-from paceline.backend.calibration.rounds import NARROW, Rounds, verdict
+from paceline.backend.calibration.rounds import NARROW, Consistent, Rounds, unadjusted, verdict
 from paceline.backend.calibration.step_time_laws import Correlations, fitted, words
 from paceline.backend.multihost.world import HostLoads, World
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
@@ -59,6 +58,7 @@ from paceline.scenarios.machine_file import (
 )
 from paceline.scenarios.resolution.machine_costs import emulated_part
 from paceline.scenarios.resolution.schema import Scenario
+from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Asked, JoinedHosts, MeasuredCosts
 
 
@@ -125,6 +125,7 @@ def calibrate(
     seconds: float = SECONDS,
     imported: Imported = NOTHING,
     progress: Progress | None = None,
+    consistent: Consistent = unadjusted,
 ) -> MachinePart:
     """Measures this machine for the runs of a scenario.
 
@@ -136,6 +137,7 @@ def calibrate(
         seconds: the time after which no further round begins.
         imported: costs from logs, traces and stored runs, which take the place of measured ones.
         progress: called with what is being measured and the completed share, 0 … 1.
+        consistent: as for `Rounds`.
 
     Returns:
         The machine as a section, which can be written to a file.
@@ -145,7 +147,7 @@ def calibrate(
     """
     begun_s = time.monotonic()
     with OtherLoad() as other:
-        measured = _measured(Runner(), scenario, asked, batches, seconds, imported, progress)
+        measured = _measured(Runner(), scenario, asked, batches, seconds, imported, progress, consistent)
     return with_imports(_machine(scenario, measured, other.share, time.monotonic() - begun_s), imported)
 
 
@@ -177,7 +179,7 @@ def calibrate_hosts(
     refuse_probes(scenario, world)
     begun_s = time.monotonic()
     with HostLoads(world, "calibration") as loads:
-        measured = _measured(Runner(world), scenario, asked, batches, seconds, NOTHING, progress)
+        measured = _measured(Runner(world), scenario, asked, batches, seconds, NOTHING, progress, unadjusted)
     if not world.leads:
         return None
     taken_s, placement = time.monotonic() - begun_s, measured.rounds.runner.workers_of_hosts(measured.rounds.job)
@@ -209,13 +211,14 @@ def _measured(
     seconds: float,
     imported: Imported,
     progress: Progress | None,
+    consistent: Consistent,
 ) -> _Found:
     """Performs rounds of all probes until the intervals are narrow or the time is over."""
     begun_s, report = time.monotonic(), progress or (lambda _name, _share: None)
     known = {part.batch for part in imported.gradients}
     wanted = [size for size in batches or usual_batches(scenario.workload.batch_per_worker) if size not in known]
     asked = [collective for collective in asked if not imported.has(collective)]
-    rounds = Rounds(scenario, asked, batches=wanted, runner=runner)
+    rounds = Rounds(scenario, asked, batches=wanted, runner=runner, consistent=consistent)
     copies = CopyTask(rounds.job.learner.initial().nbytes)
 
     def goes_on() -> bool:
@@ -254,9 +257,9 @@ def _machine(
 ) -> MachinePart:
     """Returns what was measured as a section of a file."""
     rounds = measured.rounds
-    launches, nbytes = rounds.launches, rounds.job.learner.initial().nbytes
-    costs = MeasuredCosts(rounds.profile(), joined=JoinedHosts(rounds.profile(between=True)))
-    parts = tuple(_gradient_part(rounds, task, times) for task, times in launches.items())
+    launches, nbytes, host = rounds.launches, rounds.job.learner.initial().nbytes, rounds.costs().host
+    costs = MeasuredCosts(host, joined=JoinedHosts(rounds.profile(between=True)))
+    parts = tuple(map(_gradient_part, host.gradients, launches.values()))
     starts = [launch.startup_s for times in launches.values() for launch in times if launch.startup_s is not None]
     return MachinePart.model_construct(
         format=1,
@@ -282,15 +285,14 @@ def usual_batches(batch: int) -> tuple[int, ...]:
     return tuple(sorted({max(1, batch // 4), batch, 4 * batch}))
 
 
-def _gradient_part(rounds: Rounds, task: GradientTask, launches: Sequence[LaunchGradients]) -> GradientPart:
-    times = rounds.gradient(task, launches)
+def _gradient_part(times: GradientTimes, launches: Sequence[LaunchGradients]) -> GradientPart:
     busy = []
     for count, mean_s in times.busy:
         means = means_s(launches, count)
         busy.append(BusyPart.model_construct(ranks=count, mean=mean_s, low=min(means), high=max(means)))
     laws = fitted(ratios_of(launches))
     return GradientPart.model_construct(
-        batch=task.batch,
+        batch=times.batch,
         busy=tuple(busy),
         factors=times.factors,
         layered=times.layered,

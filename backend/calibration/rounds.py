@@ -53,6 +53,11 @@ MODEL_SPREAD = 0.06
 known; provenance: INFERENCE, about what docs/results/fidelity.md shows after the correction of the speed"""
 
 
+def unadjusted(_costs: MeasuredCosts, _probes: Sequence[ProbedSteps]) -> Adjustment:
+    """Returns the adjustment that changes nothing: where no simulator is given, or several hosts were measured."""
+    return Adjustment()
+
+
 class Rounds:
     """The probes of a scenario's runs, and what they have measured.
 
@@ -70,7 +75,7 @@ class Rounds:
         scenario: Scenario,
         asked: Sequence[Asked],
         *,
-        consistent: Consistent = lambda _costs, _probes: Adjustment(),
+        consistent: Consistent = unadjusted,
         batches: Sequence[int] | None = None,
         runner: Runner | None = None,
     ) -> None:
@@ -247,7 +252,7 @@ def probe(
     world: World | None = None,
     progress: Progress | None = None,
     name: str = "probes",
-    consistent: Consistent = lambda _costs, _probes: Adjustment(),
+    consistent: Consistent = unadjusted,
 ) -> MeasuredCosts | None:
     """Measures this machine, or several hosts, once for the runs of a scenario; None if another process has the result.
 

@@ -40,7 +40,8 @@ def test_messages_are_probed_at_once_and_behind_a_gradient() -> None:
     assert len(found[Cost("send", 2, 0, inside=True)]) == 3
     assert len(found[Cost("message", 2, NBYTES, inside=True)]) >= 3
     assert {cost.operation for cost, times in found.items() if times} == {
-        "load with a server", "late", "rest with a server", "update", "serve", "send", "receive", "message"
+        "load with a server", "late", "rest with a server", "update", "serve", "send", "receive", "message",
+        "step", "compute",
     }  # fmt: skip
 
 

@@ -60,7 +60,9 @@ def test_the_answer_has_the_promised_shape() -> None:
     assert answer["predicts"] == "this machine"
     assert [line["name"] for line in answer["algorithms"]] == ["sync-sgd", "async-sgd"]
     line = answer["algorithms"][0]
-    assert line.keys() == {"name", "simulated", "measured", "error", "wrong_models", "explanation"}
+    speed = {"machine_change", "corrected", "within"}
+    assert line.keys() == {"name", "simulated", "measured", "error", "wrong_models", "explanation", *speed}
+    assert [line[key] for key in speed] == [None] * 3, "the speed of the machine is not known"
     assert line["simulated"]["kind"] == "simulated"
     assert line["measured"]["kind"] == "measured"
     assert line["error"]["step_s"]["mean"] == pytest.approx(-0.01)

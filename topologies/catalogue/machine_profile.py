@@ -405,7 +405,8 @@ class MeasuredCosts:
 
         Lines of an emulated network and links between hosts keep their times.
 
-        >>> MeasuredCosts(Profile(update_s=0.5), slowness=0.5).at(1.0).host.update_s
+        >>> host = Profile(update_s=0.5, gradients=(GradientTimes(batch=8, busy=((1, 0.1),)),))
+        >>> MeasuredCosts(host, slowness=0.5).at(1.0).host.update_s
         1.0
         """
         if slowness is None or self.slowness is None or self.paced:
