@@ -46,20 +46,20 @@ def consistent(costs: MeasuredCosts, probes: Sequence[ProbedSteps]) -> Adjustmen
         probes: their programs and the means of their steps.
     """
     costs = replace(costs, emulation=None, joined=None)
-    usable = [replace(probe, plan=_short(probe.plan)) for probe in probes if not probe.crosses]
+    usable = [replace(probe, plan=shortened(probe.plan)) for probe in probes if not probe.crosses]
     quiet, busy = ([probe for probe in usable if probe.beside is beside] for beside in (False, True))
     if not quiet or not any(times.pauses for times in costs.host.gradients):
         return Adjustment()
 
     def deviation(pauses: float) -> float:
         adjusted = Adjustment(pauses).of(costs)
-        return sum(math.log(_steps(probe, adjusted).compute_s / probe.compute_s) ** 2 for probe in quiet)
+        return sum(math.log(simulated_steps(probe, adjusted).compute_s / probe.compute_s) ** 2 for probe in quiet)
 
     pauses = float(minimize_scalar(deviation, bounds=(0.0, LONGEST), method="bounded", options={"xatol": EXACT}).x)
 
     def excess(speed: float) -> float:
         adjusted = Adjustment(pauses, speed).of(costs)
-        return sum(math.log(_steps(probe, adjusted).step_s / probe.step_s) for probe in busy)
+        return sum(math.log(simulated_steps(probe, adjusted).step_s / probe.step_s) for probe in busy)
 
     if not busy or excess(1.0) >= 0:
         return Adjustment(pauses)
@@ -67,7 +67,7 @@ def consistent(costs: MeasuredCosts, probes: Sequence[ProbedSteps]) -> Adjustmen
     return Adjustment(pauses, speed)
 
 
-def _steps(probe: ProbedSteps, costs: MeasuredCosts) -> ProbeSteps:
+def simulated_steps(probe: ProbedSteps, costs: MeasuredCosts) -> ProbeSteps:
     """Returns the steps of a probe that is simulated with these costs."""
     plan = probe.plan
     model = measured(plan, costs)
@@ -77,7 +77,7 @@ def _steps(probe: ProbedSteps, costs: MeasuredCosts) -> ProbeSteps:
     return steps
 
 
-def _short(plan: Plan) -> Plan:
+def shortened(plan: Plan) -> Plan:
     """Returns the plan of a probe with few steps, which computes no numbers."""
     job = without_numbers(plan.job)
     return replace(plan, job=replace(job, budget=Budget(samples=job.samples_in(STEPS))))

@@ -15,14 +15,17 @@ from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages
 from paceline.backend.calibration.recorded_costs import Costs, costs, pooled, served, started, uncovered
 from paceline.records.trace import Activity, Span
 from paceline.scenarios import load
+from paceline.scenarios.resolution.machine_costs import Adjustment, ProbedSteps
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import InMemoryCosts, MeasuredNetwork
+from paceline.simulator.runs.consistency import consistent, shortened, simulated_steps
 from paceline.simulator.runs.cost_model import handling_of
 from paceline.simulator.runs.dry_run import without_numbers
 from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.simulator.runs.run import simulate
+from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Asked, MeasuredCosts, Profile
 
 NBYTES = 4810 * 4
@@ -114,6 +117,28 @@ def test_a_probe_finds_every_cost_of_a_machine_apart_from_the_others() -> None:
     for (kind, inside), points in MACHINE.handling.items():
         for nbytes, seconds in points:
             assert found.handling_s(kind, nbytes, inside) == pytest.approx(seconds), (kind, nbytes, inside)
+
+
+def test_simulated_probes_find_what_waits_and_busy_cores_cost() -> None:
+    """Gradients are longer after waits by 0.6 of what the pauses say, and messages have 0.4 of their speed."""
+    scenario = load("quickstart", ["train.pace=none"], algorithms=["async-sgd"])
+    plan = scenario.plans()[0]
+    gradient = GradientTimes(
+        batch=32, busy=((1, 2 * MS), (2, 2.2 * MS), (4, 4.4 * MS)), pauses=((1 * MS, 1 * MS), (10 * MS, 3 * MS))
+    )
+    costs = MeasuredCosts(replace(MACHINE, gradients=(gradient,), cores=2, late_s=0.0))
+    true = Adjustment(pauses=0.6, beside=0.4).of(costs)
+    methods = {False: ProbeMessages(active=1), True: ProbeMessages()}
+    probes = []
+    for beside, method in methods.items():
+        probed_plan = replace(plan, job=job_of(plan.job, plan.cluster.placement, method, 240))
+        asked = ProbedSteps(probed_plan, 1.0, 1.0, beside=beside)
+        steps = simulated_steps(replace(asked, plan=shortened(probed_plan)), true)
+        probes.append(replace(asked, step_s=steps.step_s, compute_s=steps.compute_s))
+    found = consistent(costs, probes)
+    assert found.pauses == pytest.approx(0.6, abs=0.1)
+    assert found.beside == pytest.approx(0.4, abs=0.1)
+    assert consistent(costs, []) == Adjustment()
 
 
 # --- where the simulator books them -----------------------------------------------------------------------------------

@@ -131,13 +131,12 @@ def test_a_scenario_may_name_it(own: str) -> None:
     assert scenario.plans()[0].job.learner.layout.size == 3 * 8 * 9 + 8 + 16
 
 
-def test_its_layers_share_a_given_time_at_the_size_of_the_data_that_it_learns(own: str, tmp_path: Path) -> None:
+def test_its_layers_share_a_given_time_at_the_size_of_the_data_that_it_learns(tmp_path: Path) -> None:
     """It says no shape, and its first layer takes 64 numbers: it cannot be traced with pictures of 3 × 224 × 224."""
-    net = "nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Linear(8, 10))"
-    with (tmp_path / f"{own}.py").open("a", encoding="utf-8") as file:
-        file.write(f"\n\ndef small():\n    return {net}\n")
+    file, net = tmp_path / "small_nets.py", "nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Linear(8, 10))"
+    file.write_text(f"from torch import nn\n\n\ndef small():\n    return {net}\n", encoding="utf-8")
     text = load("quickstart").dump()
-    text["workload"] = {"model": f"{own}:small", "dataset": "digits", "batch_per_worker": 4}
+    text["workload"] = {"model": f"{file}:small", "dataset": "digits", "batch_per_worker": 4}
     forward, backward = load(text).plans()[0].layer_shares()
     assert len(forward) == len(backward) == 2 and sum(forward) + sum(backward) == pytest.approx(1.0)
     assert forward[0] > forward[1] > 0

@@ -12,7 +12,8 @@ from matplotlib.colors import to_hex
 
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.conclusion import conclusion
-from paceline.reports.comparison.run_table import comparison_tables, error_cell, runs_table
+from paceline.reports.comparison.run_table import comparison_tables, error_cell, runs_table, speed_tables
+from paceline.reports.comparison.turns import MachineChange
 from paceline.reports.comparison_answer import comparison_chart
 from paceline.reports.palette import PALETTE
 from paceline.reports.png import figure_of, save
@@ -68,6 +69,26 @@ def test_the_answer_has_the_promised_shape() -> None:
     assert line["error"]["step_s"]["mean"] == pytest.approx(-0.01)
     assert line["wrong_models"]["no_message_cost"]["step_s"]["mean"] == pytest.approx(-0.09)
     assert line["wrong_models"]["no_spread"]["step_s"]["mean"] == pytest.approx(-0.05)
+
+
+def test_the_part_of_an_error_that_is_the_machines_change_has_a_table_and_a_sentence() -> None:
+    """The machine was 20 % slower in the runs: at that speed, predictions are 18.8 % too long and not 1 % too short."""
+    found = comparison()
+    corrected = {line.name: run(line.name, accuracies=FAST, step_s=1.188, target=0.9) for line in found.lines}
+    changes = {
+        (name, 0): MachineChange(predicted=0.5, measured=0.6, waiting=0.1, run=made) for name, made in corrected.items()
+    }
+    runs = [made for line in found.lines for made in line.predicted_runs]
+    real = [made for line in found.lines for made in line.measured_runs]
+    wrong = dict.fromkeys(("no_message_cost", "no_spread", "alpha_beta"), runs)
+    changed = assemble("tiny", simulated=runs, measured=real, wrong=wrong, other_load=0.0, changes=changes)
+    line = changed.lines[0]
+    assert line.machine_change == pytest.approx(0.2)
+    assert line.corrected is not None and line.corrected["step_s"]["mean"] == pytest.approx(0.188)
+    row = next(row for row in as_text(speed_tables(changed), width=80).splitlines() if "async-sgd" in row)
+    assert row.split()[:4] == ["async-sgd", "+20.0", "-1.0", "+18.8"]
+    assert "changed by 20 % on average" in conclusion(changed) and "18.8 % instead of 1.0 %" in conclusion(changed)
+    assert not speed_tables(found) and "speed of this machine" not in conclusion(found)
 
 
 def test_with_several_seeds_every_figure_is_an_interval() -> None:
