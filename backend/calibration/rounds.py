@@ -132,14 +132,11 @@ class Rounds:
         """The mean slowness of the machine during all launches."""
         return fmean(self._each_slowness() or [1.0])
 
-    def latest_slowness(self, rounds: int) -> float:
-        """The mean slowness during the latest rounds.
-
-        Args:
-            rounds: their number.
-        """
+    @property
+    def latest_slowness(self) -> float:
+        """The mean slowness during the latest round."""
         each = self._each_slowness()
-        return fmean(each[-rounds * max(1, len(each) // max(1, self.count)) :] or [1.0])
+        return fmean(each[-max(1, len(each) // max(1, self.count)) :] or [1.0])
 
     def _each_slowness(self) -> list[float]:
         """Returns the slowness of every launch, round by round."""

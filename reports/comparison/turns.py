@@ -4,6 +4,7 @@
   another one before each run that would begin more than `FRESH_S` after the last round.
 * Every run is predicted from the rounds before it, and the prediction is stored before the run begins.
 * Rounds and runs that other programs or a hypervisor disturbed are repeated, at most `PROBES` times in all.
+* The slowness of a prediction is that of the latest rounds and runs before it, of whose steps it uses nothing.
 * After a run, its speed reference says how slow the machine was meanwhile. The same prediction at that slowness shows
   which part of the error is the machine's change, and which is that of the model. No prediction uses a time of the run.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -34,7 +36,7 @@ FRESH_S = 30.0
 """age in seconds of the last round at which a run gets another one before it; provenance: ours. Stolen time came in
 bursts of 2 to 10 s on the machines that were looked at"""
 RECENT = 3
-"""the latest rounds, whose mean slowness a prediction takes; provenance: ours, as many as the first prediction has"""
+"""the latest rounds and runs whose mean slowness a prediction takes; provenance: ours, as many as the first one has"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,7 @@ def take_turns(
 
     plans = scenario.plans()
     rounds, loads, turns = Rounds(scenario, dry_run(plans), consistent=consistent), list[float](), Turns()
+    slowness = deque[float](maxlen=RECENT)
     ended_s = -math.inf
 
     def calibrate(fewest: int) -> None:
@@ -122,6 +125,7 @@ def take_turns(
             with OtherLoad() as other:
                 rounds.perform(stage(f"calibrating, round {rounds.count + 1}") or (lambda _what, _share: None))
             loads.append(other.share)
+            slowness.append(rounds.latest_slowness)
         ended_s = time.monotonic()
 
     calibrate(OPENING)
@@ -129,8 +133,10 @@ def take_turns(
     for plan in ordered:
         if time.monotonic() - ended_s > FRESH_S:
             calibrate(1)
-        costs = rounds.costs().at(rounds.latest_slowness(RECENT)).judged(_verdict(rounds, loads))
-        _turn(plan, costs, turns, stage, keep, explain=explain)
+        costs = rounds.costs().at(fmean(slowness)).judged(_verdict(rounds, loads))
+        change = _turn(plan, costs, turns, stage, keep, explain=explain)
+        if change is not None:
+            slowness.append(change.measured)
     return turns
 
 
@@ -142,8 +148,8 @@ def _turn(
     keep: Callable[[Run], Run],
     *,
     explain: bool,
-) -> None:
-    """Predicts one run, measures it, and adds both."""
+) -> MachineChange | None:
+    """Predicts one run, measures it, and adds both; returns what the machine's speed changed."""
     alone = load(plan.document)
     number = f"{plan.name}, seed {plan.seed}"
     told = stage(f"predicting {number}")
@@ -154,6 +160,7 @@ def _turn(
     turns.loads.append(load_share)
     if (change := change_of(alone, costs, run)) is not None:
         turns.changes[plan.name, plan.seed] = change
+    return change
 
 
 def _undisturbed(alone: Scenario, progress: Any, name: str, keep: Callable[[Run], Run]) -> tuple[Run, float]:
