@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -108,11 +108,14 @@ def take_turns(
         RunsFailed: a measured run failed.
     """
     from paceline.backend.calibration.rounds import Rounds
+    from paceline.backend.emulation.emulated_network import refuse_emulation
     from paceline.backend.training import seed_by_seed
     from paceline.simulator.runs.consistency import consistent
     from paceline.simulator.runs.dry_run import dry_run
 
     plans = scenario.plans()
+    for plan in plans if scenario.train.network == "emulated" else ():
+        refuse_emulation(plan)
     rounds, loads, turns = Rounds(scenario, dry_run(plans), consistent=consistent), list[float](), Turns()
     slowness = deque[float](maxlen=RECENT)
     ended_s = -math.inf
@@ -129,8 +132,7 @@ def take_turns(
         ended_s = time.monotonic()
 
     calibrate(OPENING)
-    ordered = seed_by_seed(plans)
-    for plan in ordered:
+    for plan in seed_by_seed(plans):
         if time.monotonic() - ended_s > FRESH_S:
             calibrate(1)
         costs = rounds.costs().at(fmean(slowness)).judged(_verdict(rounds, loads))
@@ -221,9 +223,3 @@ def _verdict(rounds: Rounds, loads: Sequence[float]) -> str:
 
     kept = sorted(loads)[: max(OPENING, sum(load <= BUSY for load in loads))]
     return verdict(fmean(kept), rounds.count, rounds.width)
-
-
-def together(changes: Iterable[MachineChange]) -> float | None:
-    """Returns by how much the machine was slower than predicted, as a mean over runs; None without runs."""
-    each = [change.relative for change in changes]
-    return fmean(each) if each else None
