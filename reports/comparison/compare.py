@@ -89,6 +89,8 @@ def compare(
 
 def _changes(measured: Sequence[Run], costs: MeasuredCosts) -> dict[tuple[str, int], MachineChange]:
     """Returns the changes of the machine's speed since its calibration, as far as they are known."""
+    if costs.slowness is None or costs.paced:
+        return {}
     changes = {(run.algorithm, run.seed): change_of(load(run.scenario), costs, run) for run in measured}
     return {key: change for key, change in changes.items() if change is not None}
 

@@ -28,7 +28,7 @@ from paceline.algorithms.core.method import SgdMethod
 from paceline.cli.app import app, main
 from paceline.records import Run, RunsFailed
 from paceline.simulator.runs.run import perform
-from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile
 from tests.made_up import run
 
 PROFILE = Profile(collectives={("AllReduce", 4): ((8, 0.25),)})
@@ -43,6 +43,7 @@ class Engines(SimpleNamespace):
     simulate: Engine
     train: Engine
     probe: Engine
+    consistent: Engine
     dry_run: Engine
 
 
@@ -56,19 +57,24 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
     def measured(scenario: Any, keep: Engine, **_: Any) -> list[Run]:
         return [keep(run(plan.name, "measured", step_s=1.01, seed=plan.seed)) for plan in scenario.plans()]
 
-    made = Engines(simulate=simulated, train=measured, dry_run=lambda _: [], probe=lambda *_, **__: PROFILE)
+    made = Engines(
+        simulate=simulated,
+        train=measured,
+        dry_run=lambda _: [],
+        probe=lambda *_, **__: MeasuredCosts(PROFILE),
+        consistent=None,
+    )
     for module, name in (
         ("simulator.runs.run", "simulate"),
         ("backend.training", "train"),
         ("simulator.runs.dry_run", "dry_run"),
-        ("backend.calibration.message_costs", "probe"),
-        ("backend.calibration.gradient_costs", "gradient_times"),
+        ("backend.calibration.rounds", "probe"),
+        ("simulator.runs.consistency", "consistent"),
     ):
         fake = ModuleType(f"paceline.{module}")
         setattr(fake, name, lambda *args, _name=name, **kwargs: getattr(made, _name)(*args, **kwargs))
         monkeypatch.setitem(sys.modules, fake.__name__, fake)
     sys.modules["paceline.simulator.runs.run"].perform = perform  # type: ignore[attr-defined]  # of explanations
-    sys.modules["paceline.backend.calibration.gradient_costs"].available_cores = os.cpu_count  # type: ignore[attr-defined]
     return made
 
 

@@ -72,8 +72,9 @@ def test_workers_on_different_servers_are_slower_than_those_of_one_server() -> N
     ],
 )
 def test_lines_of_gavel_that_cannot_be_read_are_left_out(values: dict[str, str], words: str) -> None:
-    outcomes, (left_out,) = predicted(set_named("gavel"), [job(), {**job(n_gpus=2), **values}])
+    outcomes, (left_out, alone) = predicted(set_named("gavel"), [job(), {**job(n_gpus=2), **values}])
     assert outcomes == [] and left_out.name == "line 3" and words in left_out.reason
+    assert alone.reason == "no row of its group has more devices or nodes"
 
 
 @pytest.mark.parametrize(("version", "hidden"), [("PyTorch 1.4", False), ("PyTorch 1.7", True)])
@@ -125,8 +126,9 @@ def test_words_of_a_method_choose_library_and_network(method: str, library: str,
 
 
 def test_parameter_servers_of_tensorflow_serve_one_process_a_node_by_grpc() -> None:
+    """The variables of a host are eight servers, which exchange layer by layer."""
     made = scenario(method="Distributed TensorFlow (PS, default)")
-    assert made["algorithms"] == [{"name": "sync-sgd-ps", "servers": 2}]
+    assert made["algorithms"] == [{"name": "sync-sgd-ps", "servers": 16, "layerwise": True}]
     (nodes,) = made["cluster"]["nodes"]
     assert (nodes["count"], nodes["workers_per_node"]) == (2, 1)
     assert made["workload"]["batch_per_worker"] == 4 * 64
@@ -136,8 +138,10 @@ def test_parameter_servers_of_tensorflow_serve_one_process_a_node_by_grpc() -> N
 
 def test_asynchronous_servers_and_servers_of_one_machine_have_their_methods() -> None:
     assert scenario(method="MXNet kvstore dist_async")["algorithms"] == [{"name": "async-sgd", "servers": 2}]
-    assert scenario(method="Distributed TensorFlow")["algorithms"] == [{"name": "sync-sgd-ps", "servers": 2}]
-    assert scenario(method="MXNet kvstore local", n_gpus=4, n_nodes=1)["algorithms"] == ["sync-sgd-ps"]
+    layerwise = {"name": "sync-sgd-ps", "layerwise": True}
+    assert scenario(method="Distributed TensorFlow")["algorithms"] == [{**layerwise, "servers": 16}]
+    one_machine = scenario(method="MXNet kvstore local", n_gpus=4, n_nodes=1)
+    assert one_machine["algorithms"] == [{**layerwise, "servers": 8}]
 
 
 def test_what_was_seen_of_a_network_counts() -> None:
@@ -179,8 +183,9 @@ def test_a_batch_that_is_not_stated_is_assumed_and_said() -> None:
     ],
 )
 def test_reports_that_cannot_be_predicted_are_left_out(values: dict[str, object], words: str) -> None:
-    outcomes, (left_out,) = predicted(set_named("reports"), [report(), report(**EIGHT | values)])
+    outcomes, (left_out, alone) = predicted(set_named("reports"), [report(), report(**EIGHT | values)])
     assert outcomes == [] and words in left_out.reason
+    assert alone.reason == "no row of its group has more devices or nodes"
 
 
 def test_an_all_reduce_of_the_readme_is_predicted_from_one_gpu() -> None:

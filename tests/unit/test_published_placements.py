@@ -101,5 +101,6 @@ def test_a_ring_between_two_machines_shares_their_tunnel() -> None:
     ],
 )
 def test_lines_of_pollux_that_cannot_be_read_are_left_out(values: dict[str, object], words: str) -> None:
-    outcomes, (left_out,) = predicted([placed(), placed(**values)])
+    outcomes, (left_out, alone) = predicted([placed(), placed(**values)])
     assert outcomes == [] and left_out.name == "line 3" and words in left_out.reason
+    assert alone.reason == "no row of its group has more devices or nodes"
