@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
+from paceline.records import Run
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.run_table import comparison_tables, error_cell, runs_table, speed_tables
@@ -80,7 +81,7 @@ def test_the_part_of_an_error_that_is_the_machines_change_has_a_table_and_a_sent
     }
     runs = [made for line in found.lines for made in line.predicted_runs]
     real = [made for line in found.lines for made in line.measured_runs]
-    wrong = dict.fromkeys(("no_message_cost", "no_spread", "alpha_beta"), runs)
+    wrong: dict[str, list[Run]] = {"no_message_cost": runs, "no_spread": runs, "alpha_beta": runs}
     changed = assemble("tiny", simulated=runs, measured=real, wrong=wrong, other_load=0.0, changes=changes)
     line = changed.lines[0]
     assert line.machine_change == pytest.approx(0.2)
