@@ -99,29 +99,30 @@ class OtherLoad:
     """0 … 1, of the whole machine; set at the exit"""
     own_share: float = 0.0
     """the same of this process, its children and `ours`"""
+    stolen_share: float = 0.0
+    """the part of `share` that a hypervisor has stolen"""
 
     def __init__(self, ours: Sequence[int] = ()) -> None:
         self._ours = ours
 
     def __enter__(self) -> Self:
-        self._began = (time.monotonic(), _busy_s(), _own_s(self._ours))
+        self._began = (time.monotonic(), *busy_and_stolen_s(), _own_s(self._ours))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        began_s, busy_s, own_s = self._began
+        began_s, busy_before_s, stolen_before_s, own_s = self._began
         elapsed_s = time.monotonic() - began_s
         ours_s = _own_s(self._ours) - own_s
-        others_s = (_busy_s() - busy_s) - ours_s
+        busy_s, stolen_s = busy_and_stolen_s()
+        stolen_s -= stolen_before_s
+        others_s = (busy_s - busy_before_s) + stolen_s - ours_s
         available_s = (psutil.cpu_count() or 1) * elapsed_s
         if available_s > 0:
-            self.share, self.own_share = (min(max(busy_s / available_s, 0.0), 1.0) for busy_s in (others_s, ours_s))
-
-
-def _busy_s() -> float:
-    """Returns the busy CPU seconds of the machine, with those that a hypervisor has stolen."""
-    return sum(busy_and_stolen_s())
+            self.share, self.own_share, self.stolen_share = (
+                min(max(each_s / available_s, 0.0), 1.0) for each_s in (others_s, ours_s, stolen_s)
+            )
 
 
 def busy_and_stolen_s() -> tuple[float, float]:

@@ -21,7 +21,7 @@ from paceline.scenarios.values.mistakes import problems_of, raise_all
 from paceline.scenarios.values.section import FileMapping
 from paceline.scenarios.values.text import read
 from paceline.topologies import NO_JITTER, Jitter
-from paceline.topologies.catalogue.gradient_times import GradientTimes, Variation
+from paceline.topologies.catalogue.gradient_times import GradientTimes, GradientVariation
 from paceline.topologies.catalogue.machine_profile import (
     EmulationCosts,
     Handled,
@@ -321,7 +321,7 @@ class MachinePart(FileMapping):
             **{f"{name}_s": seconds for name, seconds in self.own},
             message_beside=self.beside.message,
             serve_beside=self.beside.serve,
-            served=Variation(self.beside.factors, self.beside.between_steps) if self.beside.factors else None,
+            served=GradientVariation(self.beside.factors, self.beside.between_steps) if self.beside.factors else None,
             gradients=tuple(part.times() for part in self.gradients),
             cores=self.cores,
             verdict=self.made.verdict,

@@ -35,7 +35,7 @@ from paceline.backend.calibration.gradient_costs import (
 from paceline.backend.calibration.imported_costs import NOTHING, Imported, with_imports
 from paceline.backend.calibration.probe_runner import Progress, Runner
 from paceline.backend.calibration.recorded_costs import UPDATE, Costs
-from paceline.backend.calibration.rounds import NARROW, Consistent, Rounds, unadjusted, verdict
+from paceline.backend.calibration.rounds import NARROW, Consistent, ProbeRounds, unadjusted, verdict
 from paceline.backend.calibration.step_time_laws import Correlations, fitted, words
 from paceline.backend.multihost.world import HostLoads, World
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
@@ -80,6 +80,7 @@ def joined(machines: Sequence[MachinePart]) -> MachinePart:
             "verdict": "\n".join(verdicts),
             "seconds": sum(machine.made.seconds for machine in machines),
             "other_load": max(machine.made.other_load for machine in machines),
+            "slowness": None,  # each calibration had its own
         }
     )
     origins: dict[OriginPart, None] = dict.fromkeys(origin for machine in machines for origin in machine.imported)
@@ -137,7 +138,7 @@ def calibrate(
         seconds: the time after which no further round begins.
         imported: costs from logs, traces and stored runs, which take the place of measured ones.
         progress: called with what is being measured and the completed share, 0 … 1.
-        consistent: as for `Rounds`.
+        consistent: as for `ProbeRounds`.
 
     Returns:
         The machine as a section, which can be written to a file.
@@ -194,7 +195,7 @@ def calibrate_hosts(
 class _Found:
     """What the rounds of a calibration have measured."""
 
-    rounds: Rounds
+    rounds: ProbeRounds
     copies: CopyTask
 
     def emulated(self, scenario: Scenario) -> EmulatedPart | None:
@@ -218,7 +219,7 @@ def _measured(
     known = {part.batch for part in imported.gradients}
     wanted = [size for size in batches or usual_batches(scenario.workload.batch_per_worker) if size not in known]
     asked = [collective for collective in asked if not imported.has(collective)]
-    rounds = Rounds(scenario, asked, batches=wanted, runner=runner, consistent=consistent)
+    rounds = ProbeRounds(scenario, asked, batches=wanted, runner=runner, consistent=consistent)
     copies = CopyTask(rounds.job.learner.initial().nbytes)
 
     def goes_on() -> bool:
@@ -309,7 +310,7 @@ def _gradient_part(times: GradientTimes, launches: Sequence[LaunchGradients]) ->
     )
 
 
-def _made(seconds: float, load: float, rounds: Rounds, parts: Sequence[GradientPart]) -> MadePart:
+def _made(seconds: float, load: float, rounds: ProbeRounds, parts: Sequence[GradientPart]) -> MadePart:
     versions = package_versions()
     return MadePart.model_construct(
         date=datetime.now(UTC).isoformat(timespec="seconds"),

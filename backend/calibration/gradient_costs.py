@@ -118,7 +118,7 @@ class LaunchGradients:
         started_s: the mean seconds of a gradient that is started and then waited for, on all ranks; 0: not measured.
         sequences: successive gradients with all ranks busy, by rank and step.
         startup_s: from the launch to the first gradient; None if a launcher started the ranks.
-        slowness: that of the machine meanwhile; all seconds are those at slowness 1 (see `records.machine_speed`).
+        slowness: that of the machine meanwhile; `GradientTask` gives all seconds at slowness 1 (see `machine_speed`).
     """
 
     by_busy: dict[int, list[float]]
@@ -144,7 +144,6 @@ class LaunchGradients:
             layers_s=tuple(factor * each for each in self.layers_s),
             overlap=None if overlap is None else Overlap(*(factor * each for each in astuple(overlap))),
             started_s=factor * self.started_s,
-            slowness=self.slowness / factor,
         )
 
 

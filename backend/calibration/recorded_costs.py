@@ -23,7 +23,7 @@ from paceline.backend.calibration.step_time_laws import correlations
 from paceline.backend.rank.pacing import Pace
 from paceline.records.probe_steps import ProbeSteps
 from paceline.records.trace import Activity, Span, Trace
-from paceline.topologies.catalogue.gradient_times import Variation, slices
+from paceline.topologies.catalogue.gradient_times import GradientVariation, slices
 from paceline.topologies.catalogue.machine_profile import Collectives, Handled, Profile
 
 How = Literal["entered", "started"]
@@ -508,7 +508,7 @@ def pooled(launches: Sequence[Costs], *, between: bool = False) -> Profile:
     )
 
 
-def _served(launches: Sequence[Costs]) -> Variation | None:
+def _served(launches: Sequence[Costs]) -> GradientVariation | None:
     """Returns how gradients vary while all workers use a server; None if that was not measured.
 
     With a server there are more threads than cores, and the operating system interrupts gradients for milliseconds.
@@ -520,7 +520,7 @@ def _served(launches: Sequence[Costs]) -> Variation | None:
         and (of_ranks := [times for cost, times in launch.items() if cost.operation.startswith(SERVED) and times])
     ]
     ratios = [time / float(np.mean(times)) for of_ranks in sequences for times in of_ranks.values() for time in times]
-    return Variation(slices(ratios), correlations(sequences).between_steps) if ratios else None
+    return GradientVariation(slices(ratios), correlations(sequences).between_steps) if ratios else None
 
 
 def _speed(centre: Mapping[Cost, float], operation: str, share: Cost) -> float:

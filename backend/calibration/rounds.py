@@ -58,7 +58,7 @@ def unadjusted(_costs: MeasuredCosts, _probes: Sequence[ProbedSteps]) -> Adjustm
     return Adjustment()
 
 
-class Rounds:
+class ProbeRounds:
     """The probes of a scenario's runs, and what they have measured.
 
     Args:
@@ -128,9 +128,10 @@ class Rounds:
     # --- what was measured --------------------------------------------------------------------------------------------
 
     @property
-    def slowness(self) -> float:
-        """The mean slowness of the machine during all launches."""
-        return fmean(self._each_slowness() or [1.0])
+    def slowness(self) -> float | None:
+        """The mean slowness of the machine during all launches; None if it is not known, as of paced ones."""
+        each = self._each_slowness()
+        return fmean(each) if each else None
 
     @property
     def latest_slowness(self) -> float:
@@ -151,12 +152,14 @@ class Rounds:
     @property
     def launches(self) -> Mapping[GradientTask, Sequence[LaunchGradients]]:
         """The gradients of each probe at the mean slowness of all launches."""
-        return {task: [each.slowed(self.slowness) for each in times] for task, times in self._launches.items()}
+        factor = self.slowness or 1.0
+        return {task: [each.slowed(factor) for each in times] for task, times in self._launches.items()}
 
     @property
     def launched(self) -> Sequence[Costs]:
         """The other costs of each launch at that slowness."""
-        return [slowed(each, self.slowness) for each in self._costs]
+        factor = self.slowness or 1.0
+        return [slowed(each, factor) for each in self._costs]
 
     def emulation(self) -> EmulationCosts | None:
         """Returns the costs of the emulated network; None if there is none."""
@@ -259,7 +262,7 @@ def probe(
         world: processes that a launcher has started; None: probes are forked on this machine.
         progress: called with what is being measured and the completed share, 0 … 1.
         name: distinguishes the decisions of repeated probes of a world.
-        consistent: as for `Rounds`.
+        consistent: as for `ProbeRounds`.
 
     Raises:
         InputError: there are too few processes, a node would be on several hosts, or the network cannot be emulated.
@@ -267,7 +270,7 @@ def probe(
     if world is not None:
         refuse_probes(scenario, world)
     runner = None if world is None else Runner(world, name=name)
-    rounds = Rounds(scenario, asked, runner=runner, consistent=consistent)
+    rounds = ProbeRounds(scenario, asked, runner=runner, consistent=consistent)
     for _ in range(LAUNCHES):
         rounds.perform(lambda what, share: progress and progress(what, (rounds.count - 1 + share) / LAUNCHES))
     if world is None:

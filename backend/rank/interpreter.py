@@ -43,8 +43,7 @@ from paceline.backend.rank.checkpoint import RankPart
 from paceline.backend.rank.communication import Communication, Fetched, RankHandles
 from paceline.backend.rank.loading import Loader
 from paceline.backend.rank.pacing import Answers, OnNonfinite, Pace, RankDevice
-from paceline.backend.rank.rank_context import Behind, RankStation, Thread
-from paceline.backend.rank.speed_reference import SpeedReference
+from paceline.backend.rank.rank_context import Behind, RankStation, SpeedReference, Thread
 from paceline.backend.status.rank_logs import life
 from paceline.backend.transports.cells import LINE_BYTES, SharedCells
 from paceline.backend.transports.collectives import TorchCollectives

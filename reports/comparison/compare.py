@@ -79,7 +79,7 @@ def compare(
         machine = load_machine(scenario.cluster.machine)
     if machine is None and scenario.train.pace == "none":
         turns = take_turns(scenario, stage=stage, keep=keep, explain=explain)
-        return _assembled(scenario, turns.prediction, turns.measured, turns.changes, fmean(turns.loads))
+        return _assembled(scenario, turns.prediction, turns.measured, turns.changes, turns.other_load)
     costs = this_host(machine, scenario) if machine is not None else probed_quietly(scenario, stage)
     predicted = predict(scenario, costs, stage=stage, keep=keep, explain=explain)
     with OtherLoad() as other:

@@ -28,7 +28,7 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.topologies.catalogue.machine_profile import MeasuredCosts
 
 if TYPE_CHECKING:
-    from paceline.backend.calibration.rounds import Rounds
+    from paceline.backend.calibration.rounds import ProbeRounds
 
 OPENING = 3
 """rounds before the first prediction: as many as `paceline calibrate` makes at least"""
@@ -62,20 +62,23 @@ class MachineChange:
 
 
 @dataclass(kw_only=True)
-class Turns:
+class TurnResults:
     """The runs of a scenario, predicted and measured.
 
     Args:
         predicted: the predictions, one for each run.
         measured: the measured runs.
         changes: the changes of the machine's speed, by algorithm and seed, as far as they are known.
-        loads: the shares of all cores that other programs used, run by run.
     """
 
     predicted: list[Prediction] = field(default_factory=list)
     measured: list[Run] = field(default_factory=list)
     changes: dict[tuple[str, int], MachineChange] = field(default_factory=dict)
-    loads: list[float] = field(default_factory=list)
+
+    @property
+    def other_load(self) -> float:
+        """The share of all cores that other programs used, as a mean over the measured runs."""
+        return fmean(run.machine["other_load"] for run in self.measured)
 
     @property
     def prediction(self) -> Prediction:
@@ -94,7 +97,7 @@ def take_turns(
     stage: Stage = lambda _: None,
     keep: Callable[[Run], Run] = lambda run: run,
     explain: bool = False,
-) -> Turns:
+) -> TurnResults:
     """Calibrates this machine and measures the runs of a scenario in turn.
 
     Args:
@@ -107,7 +110,7 @@ def take_turns(
         InputError: the network cannot be emulated here.
         RunsFailed: a measured run failed.
     """
-    from paceline.backend.calibration.rounds import Rounds
+    from paceline.backend.calibration.rounds import ProbeRounds
     from paceline.backend.emulation.emulated_network import refuse_emulation
     from paceline.backend.training import seed_by_seed
     from paceline.simulator.runs.consistency import consistent
@@ -116,7 +119,7 @@ def take_turns(
     plans = scenario.plans()
     for plan in plans if scenario.train.network == "emulated" else ():
         refuse_emulation(plan)
-    rounds, loads, turns = Rounds(scenario, dry_run(plans), consistent=consistent), list[float](), Turns()
+    rounds, loads, turns = ProbeRounds(scenario, dry_run(plans), consistent=consistent), list[float](), TurnResults()
     slowness = deque[float](maxlen=RECENT)
     ended_s = -math.inf
 
@@ -145,7 +148,7 @@ def take_turns(
 def _turn(
     plan: Plan,
     costs: MeasuredCosts,
-    turns: Turns,
+    turns: TurnResults,
     stage: Stage,
     keep: Callable[[Run], Run],
     *,
@@ -156,31 +159,27 @@ def _turn(
     number = f"{plan.name}, seed {plan.seed}"
     told = stage(f"predicting {number}")
     predicted = renamed(predict(alone, costs, stage=lambda _: told, explain=explain), plan.name, keep)
-    run, load_share = _undisturbed(alone, stage(f"measuring {number}"), plan.name, keep)
+    run = _undisturbed(alone, stage(f"measuring {number}"), plan.name, keep)
     turns.predicted.append(predicted)
     turns.measured.append(run)
-    turns.loads.append(load_share)
     if (change := change_of(alone, costs, run)) is not None:
         turns.changes[plan.name, plan.seed] = change
     return change
 
 
-def _undisturbed(alone: Scenario, progress: Any, name: str, keep: Callable[[Run], Run]) -> tuple[Run, float]:
-    """Measures a run, and again if it was disturbed; stores and returns the least disturbed one and its load."""
+def _undisturbed(alone: Scenario, progress: Any, name: str, keep: Callable[[Run], Run]) -> Run:
+    """Measures a run, and again if it was disturbed; stores and returns the least disturbed one."""
     from paceline.backend.training import train
-
-    shares = list[float]()
 
     def measure() -> Run:
         try:
             (run,) = train(alone, progress=progress)
         except RunsFailed as failure:
             raise RunsFailed(failure.message, [keep(replace(run, algorithm=name)) for run in failure.runs]) from failure
-        shares.append(run.machine["other_load"])
         return run
 
     run, _ = least_disturbed(measure)
-    return keep(replace(run, algorithm=name)), min(shares)
+    return keep(replace(run, algorithm=name))
 
 
 def change_of(alone: Scenario, costs: MeasuredCosts, run: Run) -> MachineChange | None:
@@ -217,7 +216,7 @@ def renamed(predicted: Prediction, name: str, keep: Callable[[Run], Run]) -> Pre
     )
 
 
-def _verdict(rounds: Rounds, loads: Sequence[float]) -> str:
+def _verdict(rounds: ProbeRounds, loads: Sequence[float]) -> str:
     """Returns the verdict on the rounds so far; those that were repeated do not count if there are enough others."""
     from paceline.backend.calibration.rounds import verdict
 

@@ -14,15 +14,16 @@ from paceline.records.machine import OtherLoad, machine_facts, package_versions
 
 
 def test_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten seconds on four cores: 12 CPU seconds were busy, 4 of them ours; others had 8 of 40."""
-    clock, busy, own = iter([100.0, 110.0]), iter([50.0, 62.0]), iter([1.0, 5.0])
+    """Ten seconds on four cores: 12 CPU seconds were busy, 4 of them ours; others had 8 of 40, 3 of them stolen."""
+    clock, busy, own = iter([100.0, 110.0]), iter([(45.0, 5.0), (54.0, 8.0)]), iter([1.0, 5.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(machine, "_busy_s", lambda: next(busy))
+    monkeypatch.setattr(machine, "busy_and_stolen_s", lambda: next(busy))
     monkeypatch.setattr(machine, "_own_s", lambda _: next(own))
     monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
     with OtherLoad() as other:
         pass
     assert other.share == pytest.approx(0.2)
+    assert other.stolen_share == pytest.approx(0.075)
 
 
 def test_children_that_have_ended_are_ours() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.rank.speed_reference import EVERY_S, SpeedReference
+from paceline.backend.rank.rank_context import EVERY_S, SpeedReference
 from paceline.records.machine_speed import BIN_S, NOMINAL_S, MachineSpeed, SpeedBin, SpeedSample, steady
 from paceline.records.trace import Span, Trace
 from paceline.topologies.catalogue.gradient_times import GradientTimes

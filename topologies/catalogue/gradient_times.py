@@ -20,7 +20,7 @@ SLICES = 50
 """slices of equal probability that describe a distribution"""
 
 
-class Variation(NamedTuple):
+class GradientVariation(NamedTuple):
     """How the times of gradients vary around their mean."""
 
     factors: tuple[float, ...]
@@ -68,7 +68,7 @@ class GradientTimes:
         """The mean seconds of a gradient while no other rank of the host computes."""
         return self.busy[0][1]
 
-    def varying(self, variation: Variation) -> GradientTimes:
+    def varying(self, variation: GradientVariation) -> GradientTimes:
         """Returns the times with another variation, in which ranks are independent."""
         factors, between_steps = variation
         return replace(self, factors=factors, between_steps=between_steps, between_ranks=0.0)

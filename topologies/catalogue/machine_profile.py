@@ -14,7 +14,7 @@ from typing import Literal
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.traffic import COMBINE, Traffic
-from paceline.topologies.catalogue.gradient_times import GradientTimes, Variation
+from paceline.topologies.catalogue.gradient_times import GradientTimes, GradientVariation
 
 MESSAGE = "message"
 Handled = Literal["send", "receive", "start"]
@@ -189,7 +189,7 @@ class Profile:
     snapshot_s: float = 0.0
     message_beside: float = 1.0
     serve_beside: float = 1.0
-    served: Variation | None = None
+    served: GradientVariation | None = None
     samples: Mapping[str, int] = field(default_factory=dict)
     gradients: tuple[GradientTimes, ...] = ()
     cores: int = 1

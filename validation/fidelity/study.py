@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.files import write_whole
 from paceline.records import Run, store
 from paceline.records.document import to_json
-from paceline.records.machine import busy_and_stolen_s
+from paceline.records.machine import OtherLoad
 from paceline.reports.comparison.compare import compare
 from paceline.reports.comparison.comparison import ComparisonResult
 from paceline.reports.words import duration
@@ -130,7 +127,7 @@ class Study:
 
         begin_s = self.clock()
         try:
-            with stolen() as steal:
+            with OtherLoad() as other:
                 scenario = setting.scenario(seeds=self.seeds, length=length)
                 comparison = self.compare(scenario, stage=progress.stage, keep=keep)
         except PacelineError as error:
@@ -147,7 +144,7 @@ class Study:
             seeds=self.seeds,
             seconds=self.clock() - begin_s,
             other_load=comparison.other_load,
-            steal=steal(),
+            steal=other.stolen_share,
             date=today(),
             commit=commit(),
             machine=this_machine(),
@@ -203,19 +200,6 @@ class _Progress:
         left_s = max(current_s - inside_s, LATE * inside_s * (late > 1)) + late * sum(later_s)
         whole_s = self.spent_s + inside_s + left_s
         self.report(f"{self.name}: {what}; about {duration(left_s)} left", 1 - left_s / whole_s if whole_s else 0.0)
-
-
-@contextmanager
-def stolen() -> Iterator[Callable[[], float]]:
-    """Yields a function that returns the share of all cores that a hypervisor has taken during the block, 0 to 1."""
-
-    (_, before_s), begin_s = busy_and_stolen_s(), time.monotonic()
-    share = 0.0
-    try:
-        yield lambda: share
-    finally:
-        available_s = (psutil.cpu_count() or 1) * (time.monotonic() - begin_s)
-        share = min(max((busy_and_stolen_s()[1] - before_s) / available_s, 0.0), 1.0) if available_s > 0 else 0.0
 
 
 def stored(folder: Path) -> Document:
