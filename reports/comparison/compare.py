@@ -84,14 +84,16 @@ def compare(
     predicted = predict(scenario, costs, stage=stage, keep=keep, explain=explain)
     with OtherLoad() as other:
         measured = train(scenario, progress=stage("measuring"), keep=keep)
-    return _assembled(scenario, predicted, measured, _changes(measured, costs), other.share)
+    return _assembled(scenario, predicted, measured, _changes(measured, costs, predicted.simulated), other.share)
 
 
-def _changes(measured: Sequence[Run], costs: MeasuredCosts) -> dict[tuple[str, int], MachineChange]:
+def _changes(
+    measured: Sequence[Run], costs: MeasuredCosts, predicted: Sequence[Run]
+) -> dict[tuple[str, int], MachineChange]:
     """Returns the changes of the machine's speed since its calibration, as far as they are known."""
     if costs.slowness is None or costs.paced:
         return {}
-    changes = {(run.algorithm, run.seed): change_of(load(run.scenario), costs, run) for run in measured}
+    changes = {(run.algorithm, run.seed): change_of(load(run.scenario), costs, run, predicted) for run in measured}
     return {key: change for key, change in changes.items() if change is not None}
 
 
@@ -299,8 +301,8 @@ def compare_measured(
         predicts="calibrated machine",
         changes={
             (measured.run.algorithm, measured.run.seed): change
-            for measured in runs
-            if (change := change_of(measured.scenario, measured.costs, measured.run)) is not None
+            for measured, prediction in zip(runs, each, strict=True)
+            if (change := change_of(measured.scenario, measured.costs, measured.run, prediction.simulated)) is not None
         },
     )
 

@@ -6,7 +6,7 @@ DistributedDataParallel:
 * The formula is the same for every method: mean gradient, update, and one all-reduce of the gradient by all workers,
   one after the other. There is no overlap, no jitter, no queue and no server.
 * It gets the same measured costs as the simulation. What a simulation adds to it is the method.
-* The number of steps to a target is taken from the simulation, because the model has no learning.
+* What is learned after how many samples is that of our prediction: these models differ in times only.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ def predict(
 
     simulated = simulate(scenario, machine=costs, progress=stage("predicting"), records="full", keep=keep)
     progress = stage("predicting without message cost")
-    free = simulate(scenario, machine=costs, message_cost=False, progress=progress)
-    even = simulate(scenario, machine=costs, jitter=False, progress=stage("predicting without spread"))
+    free = simulate(scenario, machine=costs, message_cost=False, progress=progress, learned=simulated)
+    progress = stage("predicting without spread")
+    even = simulate(scenario, machine=costs, jitter=False, progress=progress, learned=simulated)
     lines = alpha_beta_runs(scenario, costs, simulated)
     return Prediction(
         simulated=simulated,

@@ -162,7 +162,7 @@ def _turn(
     run = _undisturbed(alone, stage(f"measuring {number}"), plan.name, keep)
     turns.predicted.append(predicted)
     turns.measured.append(run)
-    if (change := change_of(alone, costs, run)) is not None:
+    if (change := change_of(alone, costs, run, predicted.simulated)) is not None:
         turns.changes[plan.name, plan.seed] = change
     return change
 
@@ -182,20 +182,21 @@ def _undisturbed(alone: Scenario, progress: Any, name: str, keep: Callable[[Run]
     return keep(replace(run, algorithm=name))
 
 
-def change_of(alone: Scenario, costs: MeasuredCosts, run: Run) -> MachineChange | None:
+def change_of(alone: Scenario, costs: MeasuredCosts, run: Run, predicted: Sequence[Run]) -> MachineChange | None:
     """Returns what the change of the machine's speed did to the prediction of a run; None if it is not known.
 
     Args:
         alone: the scenario of this run only.
         costs: the costs from which it was predicted.
         run: the measured run.
+        predicted: its prediction, which has what is learned.
     """
     from paceline.simulator.runs.run import simulate
 
     speed = MachineSpeed.read(run.machine.get("speed"))
     if speed is None or costs.slowness is None or costs.paced:
         return None
-    (simulated,) = simulate(alone, machine=costs.at(speed.slowness))
+    (simulated,) = simulate(alone, machine=costs.at(speed.slowness), learned=predicted)
     return MachineChange(
         predicted=costs.slowness,
         measured=speed.slowness,

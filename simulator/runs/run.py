@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from paceline.algorithms.core.job import Budget
 from paceline.records import Run
 from paceline.records.keeping import FULL, Choice, Keeping
 from paceline.records.prediction_interval import prediction_interval, spread_factors
@@ -32,8 +33,10 @@ from paceline.simulator.runs.engine import Engine, run_job
 from paceline.simulator.runs.expected_steps import keeping_of
 from paceline.simulator.runs.extrapolation import Extrapolation
 from paceline.simulator.runs.long_runs import simulated
+from paceline.simulator.runs.short_runs import times_only
 from paceline.simulator.runs.step_interval import step_factors
 from paceline.topologies.catalogue.machine_profile import CALIBRATED, MeasuredCosts, Profile
+from paceline.workloads.learners.stand_in import TimingOnly
 from paceline.workloads.models.threads import torch_threads
 
 Report = Callable[[str, float], None]
@@ -50,10 +53,13 @@ def simulate(
     records: Choice | None = None,
     keep: Callable[[Run], Run] = lambda run: run,
     engine: Engine = "auto",
+    learned: Sequence[Run] = (),
 ) -> list[Run]:
     """Simulates every algorithm and seed of a scenario; `paceline.simulate` describes the arguments.
 
-    That function also tries methods of the user's own first.
+    That function also tries methods of the user's own first. With `learned`, runs of the same algorithms and seeds,
+    only times and staleness are simulated, which is several times as fast; the new runs take from those what is learned
+    after how many samples.
 
     >>> from paceline import load, simulate
     >>> quick = load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])
@@ -68,6 +74,9 @@ def simulate(
     if not jitter:
         plans = [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
         machine = None if machine is None else machine.without_spread()
+
+    earlier = {(run.algorithm, run.seed): run for run in learned}
+    plans = [_as_long_as(plan, earlier.get((plan.name, plan.seed))) for plan in plans]
 
     run_plan = partial(perform, machine=machine, message_cost=message_cost, engine=engine)
     uncertain = machine is None  # steps of a real run are paced to the predicted gradient, whatever a device would take
@@ -111,8 +120,38 @@ def simulate(
     runs = []
     for index, plan in enumerate(plans):
         run = simulated(plan, engine, partial(made, index))
+        if isinstance(plan.job.learner, TimingOnly) and (other := earlier.get((plan.name, plan.seed))) is not None:
+            run = replace(run, summary=_with_learning(run.summary, other.summary))  # type: ignore[arg-type]
         runs.append(keep(run if further is None else further.added(run, plan)))
     return runs
+
+
+def _as_long_as(plan: Plan, learned: Run | None) -> Plan:
+    """Returns the plan without learning, as long as a run that learned; the plan itself if there is no such run.
+
+    A method of the user's own may look at the numbers of a vector, so it keeps them.
+    """
+    if learned is None or not type(plan.job.method).__module__.startswith("paceline.algorithms."):
+        return plan
+    return times_only(plan, Budget(samples=int(learned.summary["samples"])))
+
+
+LEARNED = (
+    *("evaluations", "final_loss", "final_accuracy", "diverged", "stop_reason", "target_accuracy", "target_loss"),
+    *("smoothing", "interpolation", "samples_to_accuracy", "samples_to_loss", "updates_to_accuracy", "updates_to_loss"),
+)
+"""keys of a summary that do not depend on times"""
+TIMES_TO_TARGET = tuple(f"time_to_{aim}{what}_s" for aim in ("accuracy", "loss") for what in ("", "_resolution"))
+
+
+def _with_learning(summary: Mapping[str, Any], learned: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the summary of a run without learning, with what another run with the same seed has learned.
+
+    Times to a target are those of the other run, times its samples per second over those of this one.
+    """
+    slower = learned["samples_per_s"] / summary["samples_per_s"]
+    times = {key: None if learned[key] is None else learned[key] * slower for key in TIMES_TO_TARGET}
+    return {**summary, **{key: learned[key] for key in LEARNED}, **times}
 
 
 def published_errors(plan: Plan) -> list[StepErrors]:

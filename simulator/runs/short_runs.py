@@ -62,8 +62,8 @@ def length_of(plan: Plan, steps: int | None = None) -> Length:
     return Length(LONGEST, LONGEST, f"{words} does least often; --steps {period} includes it")
 
 
-def without_learning(plan: Plan, budget: Budget) -> Plan:
-    """Returns the plan with vectors that have only sizes, and without deaths.
+def times_only(plan: Plan, budget: Budget) -> Plan:
+    """Returns the plan with vectors that have only sizes.
 
     Args:
         plan: the run.
@@ -71,7 +71,13 @@ def without_learning(plan: Plan, budget: Budget) -> Plan:
     """
     learner = plan.job.learner
     sizes = TimingOnly(learner.layout, learner.num_samples, learner.initial().nbytes // learner.layout.size)
-    return replace(plan, job=replace(plan.job, learner=sizes, budget=budget, deaths=()))
+    return replace(plan, job=replace(plan.job, learner=sizes, budget=budget))
+
+
+def without_learning(plan: Plan, budget: Budget) -> Plan:
+    """Returns the plan with vectors that have only sizes, and without deaths; arguments are those of `times_only`."""
+    alone = times_only(plan, budget)
+    return replace(alone, job=replace(alone.job, deaths=()))
 
 
 def shortened(plan: Plan, length: Length) -> Plan:
