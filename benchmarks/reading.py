@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import simpy
@@ -43,7 +43,7 @@ AIM = 0.2
 SHARE = 16
 """fraction of an epoch that is read if every record is a request"""
 SEED = 1
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+STRATEGIES: tuple[Strategy, ...] = ("scattered", "strided", "contiguous")
 IN_MEMORY = 64 << 20
 """bytes of records in memory: more than caches hold"""
 

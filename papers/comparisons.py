@@ -17,15 +17,16 @@ Rules of this file:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
 from paceline.algorithms import METHODS
-from paceline.papers.claim import Assertion, Effort, Predicted, over_seeds, verdict_of
+from paceline.papers.claim import TUNING_SEED, Assertion, Given, claims_like
+from paceline.papers.verdicts import EVERY_VALUE, Case, Predicted, judge
 from paceline.records.metrics import smoothed
 from paceline.records.targets import crossing
 from paceline.scenarios import load
@@ -58,7 +59,6 @@ ALIKE = 0.02
 """speeds with a smaller difference are called equal; provenance: ours"""
 UNLIKE = 0.1
 """difference of the nodes' mean staleness, relative to the mean, below which it is not mentioned; provenance: ours"""
-FIRST_TUNING_SEED = 101
 
 Figure = Literal["loss", "accuracy", "time", "largest rate", "distance"]
 Direction = Literal["lower", "higher", "no worse"]
@@ -315,6 +315,25 @@ class Runs:
     tuning: tuple[int, ...]
     testing: tuple[int, ...]
 
+    @staticmethod
+    def behind(of: Comparison, given: Given, testing: Iterable[int]) -> Runs:
+        """Returns the runs of a comparison.
+
+        Args:
+            of: The comparison.
+            given: Decides on the number of seeds of tuning.
+            testing: The seeds of the test.
+        """
+        return Runs(of, tuple(range(TUNING_SEED, TUNING_SEED + given.choose(3, 1))), tuple(testing))
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Our and their learning rate: the best of each, or of `rate_of`."""
+        of = self.of
+        if of.figure == "largest rate":
+            return of.ours.grid[0], of.theirs.grid[0]
+        return self.best(of.rate_of or of.ours), self.best(of.rate_of or of.theirs)
+
     def tuned(self, contender: Contender, figure: Figure, rate: float) -> float:
         """Returns the mean of a figure on the tuning seeds."""
         return float(np.mean([value(figure, contender, outcome(contender, rate, seed)) for seed in self.tuning]))
@@ -347,43 +366,86 @@ class Runs:
             return [value(self.of.figure, contender, run) for run in runs]
         return [distance(*pair) for pair in zip(runs, self.tested(self.of.reference, rate), strict=True)]
 
-    def difference(self, ours: float, theirs: float) -> Predicted:
-        """Returns ours − theirs, paired by seed, at these rates, in the unit of the claim.
+    def differences(self, ours: float, theirs: float) -> list[float]:
+        """Returns ours − theirs at these rates for each test seed, in the unit of the claim.
 
         Args:
             ours: Our learning rate.
             theirs: Their learning rate.
         """
-        own, other = self.figures(self.of.ours, ours), self.figures(self.of.theirs, theirs)
-        scale = 100 / float(np.mean(other)) if self.of.relative else 1.0
-        return over_seeds([scale * (figure - other_figure) for figure, other_figure in zip(own, other, strict=True)])
+        pairs = zip(self.figures(self.of.ours, ours), self.figures(self.of.theirs, theirs), strict=True)
+        if self.of.relative:
+            return [100 * (own / other - 1) for own, other in pairs]
+        return [own - other for own, other in pairs]
 
 
-def compared(of: Comparison, effort: Effort) -> Predicted:
-    """Compares two methods at the best rate of each.
+def difference(of: Comparison, given: Given) -> float:
+    """Returns ours − theirs of one seed, each at its best rate.
 
     Args:
         of: The comparison.
-        effort: Decides on the seeds.
-
-    Returns:
-        The mean difference with its interval over seeds, and what was measured beside it.
+        given: The seed.
     """
-    tuning = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + effort.choose(3, 1))
-    runs = Runs(of, tuple(tuning), tuple(range(1, effort.choose(max(10, effort.seeds), effort.seeds) + 1)))
-    if of.figure == "largest rate":
-        pair = of.ours.grid[0], of.theirs.grid[0]
-    else:
-        pair = runs.best(of.rate_of or of.ours), runs.best(of.rate_of or of.theirs)
-    less = runs.difference(*pair)
-    return replace(less, reason=" ".join(_reasons(runs, pair, less)), details=(_sides(runs, pair),))
+    runs = Runs.behind(of, given, [given.seed])
+    (less,) = runs.differences(*runs.rates)
+    return less
 
 
-def _sides(runs: Runs, pair: tuple[float, float]) -> str:
+# --- reasons ----------------------------------------------------------------------------------------------------------
+
+_BARE = claims_like("digits", section="", hardware="", model="", batch="", scenario="", command="", inputs=())
+
+
+def judged(differences: Sequence[float], of: Comparison | None = None) -> Predicted:
+    """Returns the mean of paired differences with its interval over seeds, and the verdict by the rule of all claims.
+
+    Args:
+        differences: One for each seed.
+        of: The comparison whose assertion is judged; without it the assertion is that the mean is negative.
+    """
+    asserted: tuple[Assertion, float | None, str] = ("negative", None, "") if of is None else of.asserted
+    holds_if, published, _ = asserted
+    claim = _BARE("difference", "", lambda _: 0.0, holds_if=holds_if, published=published, bounds=EVERY_VALUE)
+    return judge(claim, [Case((), tuple(differences))], {})
+
+
+def reasons(of: Comparison, given: Given) -> Iterator[str]:
+    """Yields sentences on both sides and on what was measured beside the figure, over all test seeds.
+
+    Args:
+        of: The comparison.
+        given: Decides on the seeds.
+    """
+    runs = Runs.behind(of, given, range(1, given.choose(10, 3) + 1))
+    yield _sides(runs)
+    pair = runs.rates
+    ours, theirs = (runs.tested(side, rate) for side, rate in zip((of.ours, of.theirs), pair, strict=True))
+    if of.figure != "largest rate":
+        speed = _mean(ours, lambda run: run.samples_per_s) / _mean(theirs, lambda run: run.samples_per_s)
+        ends = [min(run.samples[-1], other.samples[-1]) for run, other in zip(ours, theirs, strict=True)]
+        losses = [[run.loss_at(end) for run, end in zip(side, ends, strict=True)] for side in (ours, theirs)]
+        worse = judged(np.subtract(losses[0], losses[1]).tolist())
+        yield from cause(judged(runs.differences(*pair), of).verdict, of.ours.setting, speed, worse)
+        yield (
+            "As many samples per second as theirs."
+            if abs(speed - 1) < ALIKE
+            else f"{speed:.2f} times their samples per second."
+        )
+        if worse.low <= 0 <= worse.high:
+            yield "After equal samples the losses are not told apart."
+        else:
+            by = abs(worse.value) / float(np.mean(losses[1]))
+            yield f"After equal samples its loss is {'higher' if worse.value > 0 else 'lower'} by {by:.0%}."
+    yield _staleness(ours, theirs)
+    if of.figure != "largest rate" and of.alike:
+        yield from _at_common_rates(runs)
+
+
+def _sides(runs: Runs) -> str:
     """Returns the mean of both sides with their rates, and their difference."""
     of, said = runs.of, []
     means = []
-    for contender, rate in zip((of.ours, of.theirs), pair, strict=True):
+    for contender, rate in zip((of.ours, of.theirs), runs.rates, strict=True):
         figures = runs.figures(contender, rate)
         means.append(float(np.mean(figures)))
         text = f"{contender.label} {means[-1]:{of.digits}}"
@@ -400,48 +462,20 @@ def _sides(runs: Runs, pair: tuple[float, float]) -> str:
     return f"{'; '.join(said)}{relative}."
 
 
+def _at_common_rates(runs: Runs) -> Iterator[str]:
+    """Yields what comes out if both sides have our best rate, or theirs, and at how many rates ours is better."""
+    of = runs.of
+    for rate in sorted(set(runs.rates)) if len(set(runs.rates)) > 1 else []:
+        common = judged(runs.differences(rate, rate), of)
+        theirs = float(np.mean(runs.figures(of.theirs, rate)))
+        relative = common.value / 100 if of.relative else common.value / theirs if theirs else 0.0
+        yield f"Both at {rate:.4g}: {common.verdict} ({_percent(relative)})."
+    if of.rate_of is None and of.reference is None and len(of.ours.grid) > 1:
+        yield "Better at {} of the {} common rates at which one learns.".format(*_favours(runs))
+
+
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:+.0f} %".replace("-", "−")
-
-
-def _reasons(runs: Runs, pair: tuple[float, float], less: Predicted) -> list[str]:
-    """Describes in sentences what was measured beside the figure."""
-    of, said = runs.of, []
-    ours, theirs = (runs.tested(side, rate) for side, rate in zip((of.ours, of.theirs), pair, strict=True))
-    if of.figure != "largest rate":
-        speed = _mean(ours, lambda run: run.samples_per_s) / _mean(theirs, lambda run: run.samples_per_s)
-        ends = [min(run.samples[-1], other.samples[-1]) for run, other in zip(ours, theirs, strict=True)]
-        losses = [[run.loss_at(end) for run, end in zip(side, ends, strict=True)] for side in (ours, theirs)]
-        worse = over_seeds(np.subtract(losses[0], losses[1]).tolist())
-        said += cause(_verdict(of, less), of.ours.setting, speed, worse)
-        said.append("As many samples per second as theirs." if abs(speed - 1) < ALIKE else
-                    f"{speed:.2f} times their samples per second.")  # fmt: skip
-        if worse.low <= 0 <= worse.high:
-            said.append("After equal samples the losses are not told apart.")
-        else:
-            by = abs(worse.value) / float(np.mean(losses[1]))
-            said.append(f"After equal samples its loss is {'higher' if worse.value > 0 else 'lower'} by {by:.0%}.")
-    said.append(_staleness(ours, theirs))
-    if of.figure != "largest rate" and of.alike and pair[0] != pair[1]:
-        for rate in sorted(pair):
-            common = runs.difference(rate, rate)
-            theirs_mean = float(np.mean(runs.figures(of.theirs, rate)))
-            relative = common.value / 100 if of.relative else common.value / theirs_mean if theirs_mean else 0.0
-            said.append(f"Both at {rate:.4g}: {_verdict(of, common)} ({_percent(relative)}).")
-    if (
-        of.figure != "largest rate"
-        and of.alike
-        and of.rate_of is None
-        and of.reference is None
-        and len(of.ours.grid) > 1
-    ):
-        said.append("Better at {} of the {} common rates at which one learns.".format(*_favours(runs)))
-    return said
-
-
-def _verdict(of: Comparison, less: Predicted) -> str:
-    holds_if, limit, _ = of.asserted
-    return verdict_of(limit, less, holds_if, inputs_found=True)
 
 
 def _mean(runs: Sequence[Outcome], of: Callable[[Outcome], float]) -> float:

@@ -1,22 +1,21 @@
-"""Claims on HSGD: its hierarchical strategy against native ones, its features, shared memory, reading, and LARS.
+"""Claims on HSGD: the whole system against the native strategy, its features, shared memory, and reading.
 
 Rules of this file:
 
-* A factor is a ratio of images per second on the same nodes, with the same number of images in a step unless LARS is
-  part of the claim. What a step's images are worth is not part of it.
-* What "the native distributed strategy" was is not known, so there is a claim for each of three readings.
-* A missing feature or another assumption is a change of the scenario; no time is computed outside the simulator. One
-  input at a time is changed from the central values, and the interval of a figure contains all results.
+* A factor is a ratio of images per second on the same nodes. What an image in a larger step is worth is not part of it.
+* What "the native distributed strategy" was is not known: its readings are the plausible values of an input.
+* No time is computed outside the simulator. A device is a part of a node's cores, see `_device`.
+* Processes of a node that communicate through shared memory do so as those of the real backend: each writes a slot, and
+  reads the others' with its own core (`simulator.collectives.shared_slots`).
 """
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,374 +29,207 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Samples
 from paceline.backend.calibration.storage_costs import Readers, scratch
 from paceline.backend.local.launch import Launch, run_job
-from paceline.papers.claim import Curve, Effort, Predicted, claims_like, over_range, over_seeds, ranging
-from paceline.papers.runs import simulated, step_s
+from paceline.papers.claim import Curve, Given, claims_like
+from paceline.papers.runs import step_s
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
 from paceline.scenarios.sections.devices import device_of
 from paceline.topologies.catalogue.device_names import named
-from paceline.workloads import build, find_model
+from paceline.workloads import build
 from paceline.workloads.reading import Order, Strategy
 from paceline.workloads.reading.reader import Opened, Reader
 
 PAPER, SCENARIO = "hsgd", "hsgd-tianhe2"
 PUBLISHED = 20.0
 """FOUND in the abstract: "about 20 times" the computing efficiency of the native distributed strategy"""
-SLOW_SOCKETS = "{name: slow-loopback, latency: 60 us, bandwidth: 1 GB/s}"
-PHI, CORES, PHIS = "xeon-phi-31s1p", 57, 3
-SMALL, LARGE = 1056, 8160
-"""images in a step without and with LARS, as in the inputs file"""
+NODES = {"cpus": ("xeon-e5-2692v2", 2), "phis": ("xeon-phi-31s1p", 3)}
+"""the chips that compute in a node, and their number"""
+HOST, SOCKETS = "xeon-e5-2692v2", 2
+STEPS = 1
+"""evaluated steps of each run, after one of warm-up; all are alike, since step times do not vary"""
+HSGD, LARS = (("name", "hsgd"), ("lars", "null")), (("name", "hsgd"), ("learning_rate", 10))
+SCATTERED, UNREAD = "workload.reading.strategy=scattered", "workload.reading.prefetch=0"
+STORAGE = "lustre"
+"""of claims that do not list it, since it hardly matters there"""
+PLAIN = (SCATTERED, UNREAD)
+"""reading without HSGD's features"""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A machine, a model and a batch.
+# --- images per second ------------------------------------------------------------------------------------------------
+
+
+def _amdahl(serial: float, cores: float) -> float:
+    """Returns the time of c cores relative to that of one, by Amdahl's law."""
+    return serial + (1 - serial) / cores
+
+
+def _device(given: Given, *, processes: int, cores: float, images: float) -> str:
+    """Returns a part of a node's cores as a device, as YAML, whose gradient takes
+
+        t(c, b) = t(C, b') · b / b' · (s + (1 − s) / c) / (s + (1 − s) / C)
+
+    for b images on c cores, where t(C, b') is the catalogue's time of a whole chip of C cores for its share b' of the
+    node's images: each core computes as many images however the cores are divided, so its efficiency is the same.
 
     Args:
-        nodes: The number of nodes.
-        replicas: Replicas on each node, which share its 171 cores.
-        serial: s of Amdahl's law over cores.
-        model: The model.
-        images: Images in a step of all nodes.
-        sockets: The link between processes of a node over sockets.
-        storage: The storage.
-        allreduce: The all-reduce of native strategies.
+        given: The inputs.
+        processes: Processes on each node that compute.
+        cores: Cores of each.
+        images: Images of each.
     """
-
-    nodes: int = 32
-    replicas: int = PHIS
-    serial: float = 0.01
-    model: str = "alexnet"
-    images: int = SMALL
-    sockets: str = "loopback"
-    storage: str = "lustre"
-    allreduce: str = "ring"
-
-    def changes(self, replicas: int, *, link: str) -> list[str]:
-        """Returns the changes of the scenario.
-
-        Args:
-            replicas: Replicas on each node; 1 is one process over all cores.
-            link: The link between processes of a node.
-        """
-        return [
-            f"cluster.nodes=[{{device: {self.device(replicas)}, workers_per_node: {replicas}, count: {self.nodes}}}]",
-            f"workload.model={self.model}",
-            f"workload.batch_per_worker={max(1, round(self.images / self.nodes / replicas))}",
-            f"cluster.network.intra_node_link={link}",
-            f"cluster.storage={self.storage}",
-        ]
-
-    def device(self, replicas: int) -> str:
-        """Returns a device with its part of a node's cores, as YAML.
-
-        The catalogue's Phi gives the time of 57 cores for a third of a node's images. Each core computes as many images
-        however the cores are divided, so its efficiency is the same, and Amdahl's law gives the rest:
-
-            t(c, b) = t(57, B / 3) · b / (B / 3) · (s + (1 − s) / c) / (s + (1 − s) / 57)
-
-        Args:
-            replicas: Replicas on each node.
-        """
-        if replicas == PHIS:
-            return PHI
-        workload = load(SCENARIO, [f"workload.model={self.model}"]).workload
-        phi_s = device_of(PHI, workload).compute_s(max(1, round(self.images / self.nodes / PHIS)))
-        law = self._amdahl(PHIS * CORES / replicas) / self._amdahl(CORES)
-        memory = named(PHI).sustained_bytes_per_s * PHIS / replicas / 1e9
-        return (
-            f"{{name: cores-{PHIS * CORES // replicas}, overhead: {phi_s * PHIS / replicas * law!r} s, "
-            f"per_sample: 0 s, memory_bandwidth: {memory!r} GB/s}}"
-        )
-
-    def _amdahl(self, cores: float) -> float:
-        return self.serial + (1 - self.serial) / cores
+    chip, count = NODES[given.word("node")]
+    spec, serial = named(chip), given.number("serial")
+    share = max(1, round(processes * images / count))
+    chip_s = device_of(chip, load(SCENARIO, [f"workload.model={given.word('model')}"]).workload).compute_s(share)
+    law = _amdahl(serial, cores) / _amdahl(serial, spec.cores or 1)
+    bandwidth = spec.sustained_bytes_per_s * count / processes / 1e9
+    return (
+        f"{{name: cores-{round(cores)}, overhead: {chip_s * images / share * law!r} s, per_sample: 0 s, "
+        f"memory_bandwidth: {bandwidth!r} GB/s}}"
+    )
 
 
-Rate = Callable[[Setting], float]
-"""images per second of a strategy"""
+def _cores(given: Given) -> int:
+    chip, count = NODES[given.word("node")]
+    return count * (named(chip).cores or 1)
+
+
+def _replicas(given: Given) -> int:
+    """Returns the replicas on each node; fewer of more cores in quick runs."""
+    return max(2, int(given.number("replicas")) // given.choose(1, 4))
+
+
+def _sockets(given: Given) -> str:
+    """Returns the link between processes of a node over sockets."""
+    return f"{{name: sockets, latency: 60 us, bandwidth: {given.number('sockets')} GB/s}}"
 
 
 def images_per_s(
-    setting: Setting, algorithm: str | tuple[tuple[str, object], ...], replicas: int, changes: list[str]
+    given: Given,
+    algorithm: str | tuple[tuple[str, object], ...],
+    *,
+    processes: int,
+    images: float,
+    link: str = "shared-memory",
+    changes: Sequence[str] = (),
+    cores: float | None = None,
 ) -> float:
-    """Returns the images per second of an algorithm with this many replicas on each node."""
-    each = max(1, round(setting.images / setting.nodes / replicas))
-    return each * replicas * setting.nodes / step_s(SCENARIO, algorithm, changes, steps=4)
-
-
-@cache
-def hierarchical(setting: Setting) -> float:
-    """Returns the images per second of two-level sums through shared memory, without LARS."""
-    changes = setting.changes(setting.replicas, link="shared-memory")
-    return images_per_s(setting, (("name", "hsgd"), ("lars", "null")), setting.replicas, changes)
-
-
-@cache
-def one_process(setting: Setting) -> float:
-    """Returns the images per second of native (a): one process over all cores of a node, a ring among the nodes."""
-    changes = [*setting.changes(1, link=setting.sockets), f"cluster.network.allreduce_algorithm={setting.allreduce}"]
-    return images_per_s(setting, "sync-sgd", 1, changes)
-
-
-@cache
-def sockets(setting: Setting) -> float:
-    """Returns the images per second of native (b): a replica for each NUMA domain, a flat ring over sockets."""
-    changes = setting.changes(setting.replicas, link=setting.sockets)
-    changes.append(f"cluster.network.allreduce_algorithm={setting.allreduce}")
-    return images_per_s(setting, "sync-sgd", setting.replicas, changes)
-
-
-@cache
-def server(setting: Setting) -> float:
-    """Returns the images per second of native (c): a parameter server on one node, every replica for itself."""
-    return images_per_s(
-        setting, "sync-sgd-ps", setting.replicas, setting.changes(setting.replicas, link=setting.sockets)
-    )
-
-
-NATIVE: dict[str, tuple[Rate, str]] = {
-    "one-process": (one_process, "one process over all cores of a node"),
-    "sockets": (sockets, "one replica for each NUMA domain, over sockets"),
-    "server": (server, "a parameter server, every replica for itself"),
-}
-
-
-def _alternatives(effort: Effort, native: Rate) -> dict[str, Setting]:
-    """Returns the settings with one input changed."""
-    plain = Setting()
-    settings = {"16 nodes": replace(plain, nodes=16), "56 nodes": replace(plain, nodes=56)}
-    if native is one_process:
-        settings |= {f"s = {serial:g}": replace(plain, serial=serial) for serial in (0.0, 0.1)}
-    if effort.quick:
-        return settings
-    settings |= {
-        "ResNet-50": replace(plain, model="resnet50"),
-        "528 images in a step": replace(plain, images=SMALL // 2),
-        "8160 images in a step": replace(plain, images=LARGE),
-        "sockets of 1 GB/s": replace(plain, sockets=SLOW_SOCKETS),
-    }
-    if native is not server:
-        settings["an all-reduce by halving and doubling"] = replace(plain, allreduce="halving-doubling")
-        settings["8 replicas on each node"] = replace(plain, replicas=8)
-    return settings
-
-
-def _factor(native: Rate, setting: Setting) -> float:
-    """Returns the images per second of the hierarchical strategy over those of a native one."""
-    return hierarchical(setting) / native(setting)
-
-
-def _listed(ratios: Mapping[Any, float], joint: str = "with") -> str:
-    return ", ".join(f"{ratio:.3g} {joint} {words}" for words, ratio in ratios.items())
-
-
-def over_native(native: Rate, effort: Effort) -> Predicted:
-    """Returns the images per second of the hierarchical strategy over those of a native one.
+    """Returns the simulated images per second of a strategy.
 
     Args:
-        native: The native strategy.
-        effort: Decides on the changed inputs.
+        given: The inputs.
+        algorithm: Its method.
+        processes: On each node.
+        images: In a step of all nodes.
+        link: Between processes of a node.
+        changes: Further changes of the scenario.
+        cores: Of each process; all cores of the node divided among them if not given.
     """
-    factors = {words: _factor(native, setting) for words, setting in _alternatives(effort, native).items()}
-    by_native = {words: _factor(other, Setting()) for other, words in NATIVE.values()}
-    reason = f"The native strategy decides, which was not found: {_listed(by_native, 'over')}."
-    if native is one_process:
-        reason += (
-            " One process over c cores loses at most a factor of the number of replicas against several, by Amdahl's "
-            "law."
-        )
-    details = (f"With one input changed: {_listed(factors)}.",)
-    return ranging(_factor(native, Setting()), factors.values(), reason=reason, details=details)
+    nodes = int(given.number("nodes"))
+    each = max(1, round(images / nodes / processes))
+    device = _device(given, processes=processes, cores=cores or _cores(given) / processes, images=each)
+    every = [
+        f"cluster.nodes=[{{device: {device}, workers_per_node: {processes}, count: {nodes}}}]",
+        f"cluster.charges={{host: {HOST}, sockets: {SOCKETS}, core_bandwidth: {given.number('shared-memory')} GB/s}}",
+        f"cluster.network.intra_node_link={link}",
+        f"workload.model={given.word('model')}",
+        f"workload.batch_per_worker={each}",
+        f"cluster.storage={given.word('storage') if 'storage' in dict(given.values) else STORAGE}",
+        *changes,
+    ]
+    return each * processes * nodes / step_s(SCENARIO, algorithm, every, steps=STEPS)
 
 
-def _whole_rate(setting: Setting, images: int, changes: tuple[str, ...] = ()) -> float:
-    """Returns the images per second of the shipped scenario, with LARS and reading ahead, for a number of images."""
-    given = replace(setting, images=images)
-    method = (("name", "hsgd"), ("learning_rate", 10))
-    return images_per_s(given, method, given.replicas, [*given.changes(given.replicas, link="shared-memory"), *changes])
+def hierarchical(given: Given, *, link: str = "shared-memory", reading: Sequence[str] = ()) -> float:
+    """Returns the images per second of two-level sums, without LARS."""
+    replicas, images = _replicas(given), given.number("images")
+    return images_per_s(given, HSGD, processes=replicas, images=images, link=link, changes=reading)
 
 
-def lars(_: Effort) -> Predicted:
-    """Returns what the larger steps that LARS permits bring: images per second with it over those without."""
-    ratios = {images: _whole_rate(Setting(), images) / hierarchical(Setting()) for images in (4128, LARGE, 16416)}
-    return ranging(
-        ratios[LARGE],
-        ratios.values(),
-        reason="Communication was not a bottleneck.",
-        details=(
-            f"By images in a step: {_listed(ratios)}.",
-            "That the images of larger steps are worth as much is the claim of LARS's author; it is not tested here.",
-        ),
-    )
+def whole(given: Given) -> float:
+    """Returns the images per second of the whole system: two levels, reading ahead, and the steps that LARS permits."""
+    return images_per_s(given, LARS, processes=_replicas(given), images=given.number("lars-images"))
 
 
-def reading(_: Effort) -> Predicted:
-    """Returns what contiguous reading ahead brings to a step: images per second over those of scattered reading."""
-    plain = ("workload.reading.strategy=scattered", "workload.reading.prefetch=0")
-    lustre, disk = (
-        _whole_rate(setting, SMALL) / _whole_rate(setting, SMALL, plain)
-        for setting in (Setting(storage="lustre"), Setting(storage="hdd"))
-    )
-    details = (f"{lustre:.3g} from Lustre, {disk:.3g} from a hard disk in each node.",)
-    return ranging(lustre, [disk], reason="Reading is a small part of a step.", details=details)
+def flat_ring(given: Given, reading: Sequence[str] = ()) -> float:
+    """Returns the images per second of the same replicas in one ring over sockets."""
+    replicas, images = _replicas(given), given.number("images")
+    return images_per_s(given, "sync-sgd", processes=replicas, images=images, link=_sockets(given), changes=reading)
 
 
-def whole(_: Effort) -> Predicted:
-    """Returns the whole system, with LARS and contiguous reading ahead, over native strategies that read scattered."""
-    ours = _whole_rate(Setting(), LARGE)
-    ratios = {words: ours / native(Setting()) for native, words in NATIVE.values()}
-    return ranging(
-        ratios[NATIVE["sockets"][1]],
-        ratios.values(),
-        reason=f"The native strategy decides, which was not found: {_listed(ratios, 'over')}.",
-        details=("The hierarchical strategy, LARS and reading are separate claims.",),
-    )
+def native(given: Given) -> float:
+    """Returns the images per second of the native strategy, as the input says."""
+    images, link = given.number("images"), _sockets(given)
+    alone: Any = {"processes": 1, "images": images, "link": link, "changes": PLAIN}
+    match given.word("native"):
+        case "ring":
+            return flat_ring(given, PLAIN)
+        case "server":
+            return images_per_s(given, "sync-sgd-ps", **alone)
+        case "one-process":
+            return images_per_s(given, "sync-sgd", **alone)
+        case "one-thread":
+            return images_per_s(given, "sync-sgd", cores=1, **alone)
+        case _:
+            replicas = _replicas(given)
+            return images_per_s(given, "sync-sgd-ps", processes=replicas, images=images, link=link, changes=PLAIN)
+
+
+def efficiency(given: Given) -> float:
+    """Returns the images per second of the whole system over those of the native strategy."""
+    return whole(given) / native(given)
 
 
 # --- feature by feature -----------------------------------------------------------------------------------------------
 
-SCATTERED = "workload.reading.strategy=scattered"
-RING, SERVER = "algorithms=[sync-sgd]", "algorithms=[sync-sgd-ps]"
-WITHOUT: Mapping[str, Sequence[str]] = {
-    "two levels": (SERVER,),
-    "shared memory": ("cluster.network.intra_node_link=loopback",),
-    "contiguous": (SCATTERED,),
-    "prefetch": ("workload.reading.prefetch=0",),
-    "LARS": ("algorithms=[{name: hsgd, lars: null}]",),
-}
-"""the changes of the scenario without each feature, in the order in which features are added"""
-FILES = "cluster.storage={name: lustre, latency: 1.7 ms}"
-"""one file to open for every picture: 0.7 ms and 1 ms, both MEMORY medium"""
-ACTIVITIES = ("compute", "load", "update", "communication", "wait")
 
-
-@dataclass(frozen=True, slots=True)
-class Assumed:
-    """Other assumptions about the steps from a native strategy to the whole system.
+def features(given: Given) -> dict[str, float]:
+    """Returns the images per second of the native strategy, and with one more feature in each row.
 
     Args:
-        changes: Changes of all rows.
-        instead: Changes by feature that replace those of `WITHOUT`.
-        large: Images per step with LARS. FOUND, AlexNet in NVIDIA/caffe of LARS's author: 8K with LARS and a ramp, 1K
-            with LARS and without one. That SGD without LARS tolerates 1K is INFERENCE.
+        given: The inputs.
     """
-
-    changes: Sequence[str] = ()
-    instead: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    large: int = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A run with some features."""
-
-    batch: int
-    step_s: float
-    shares: Mapping[str, float]
-
-    @property
-    def images_per_s(self) -> float:
-        """Images per second of all workers, without the start before the first step."""
-        return self.batch / self.step_s
-
-
-def waterfall(assumed: Assumed, images: int) -> list[Row]:
-    """Returns the native strategy, and one more row for each feature.
-
-    Args:
-        assumed: The assumptions.
-        images: The minimum of each run, in whole steps.
-    """
-    rows = []
-    for have in range(len(WITHOUT) + 1):
-        missing = list(WITHOUT)[have:]
-        # of two changes of the same key, the first feature's counts
-        lacking = [change for name in reversed(missing) for change in assumed.instead.get(name, WITHOUT[name])]
-        rows.append(_row([*assumed.changes, *lacking], 1024 if missing else assumed.large, images))
-    return rows
-
-
-def _row(changes: Sequence[str], batch: int, images: int) -> Row:
-    workers = load(SCENARIO, changes).cluster.workers
-    each = max(1, round(batch / workers))
-    (run,) = simulated(SCENARIO, [*changes, f"workload.batch_per_worker={each}", f"stop.samples={images}"])
-    mean_s = run.summary["step_s"]["mean"]
-    assert mean_s is not None, f"found {images} images, expected several steps of {batch}"
-    return Row(each * workers, mean_s, run.summary["time_fraction"])
-
-
-def _assumptions(effort: Effort) -> dict[str, Assumed]:
-    """Returns the central assumptions, and others by their description."""
-    halving = (RING, "cluster.network.allreduce_algorithm=halving-doubling")
-    others = {
-        "as above": Assumed(),
-        "native: a flat ring, laid along the nodes": Assumed(instead={"two levels": (RING,)}),
-        "native: flat, by halving and doubling": Assumed(instead={"two levels": halving}),
-        "native: a server, one worker a node": Assumed(
-            instead={"two levels": (SERVER, "cluster.nodes[0].workers_per_node=1")}
-        ),
-        "16 nodes": Assumed(["cluster.nodes[0].count=16"]),
-        "56 nodes": Assumed(["cluster.nodes[0].count=56"]),
-        "4K with LARS": Assumed(large=4096),
-        "16K with LARS": Assumed(large=16384),
-        "weights and gradients cross PCIe": Assumed([_offloaded()]),
-        "sockets of 1 GB/s": Assumed(instead={"shared memory": (f"cluster.network.intra_node_link={SLOW_SOCKETS}",)}),
-        "a P100 in place of each Phi": Assumed(["cluster.nodes[0].device=p100"]),
-        "every picture in a file of its own": Assumed(instead={"contiguous": (SCATTERED, FILES)}),
-        "a hard disk in each node": Assumed(["cluster.storage=hdd"]),
-        "ResNet-50": Assumed(["workload.model=resnet50"]),
+    link = _sockets(given)
+    return {
+        "native": native(given),
+        "two levels of replicas": hierarchical(given, link=link, reading=PLAIN),
+        "shared memory": hierarchical(given, reading=PLAIN),
+        "contiguous reading": hierarchical(given, reading=(UNREAD,)),
+        "reading ahead": hierarchical(given),
+        "LARS": whole(given),
     }
-    return dict(list(others.items())[: effort.choose(len(others), 2)])
 
 
-def _offloaded() -> str:
-    """Returns a Phi that copies the gradient to the host and the weights back in every step, at PCIe's rate."""
-    workload = load(SCENARIO).workload
-    phi, rate = device_of(PHI, workload), named(PHI).host_bytes_per_s
-    assert rate is not None, "the catalogue says what a copy from the host reaches"
-    batch = workload.batch_per_worker
-    per_sample_s = (phi.compute_s(2 * batch) - phi.compute_s(batch)) / batch
-    overhead_s = phi.compute_s(batch) - batch * per_sample_s + 2 * 4 * find_model(workload.model).parameters / rate
-    return f"cluster.nodes[0].device={{name: offloaded, overhead: {overhead_s!r} s, per_sample: {per_sample_s!r} s}}"
+def _feature_by_feature(given: Given) -> Iterator[str]:
+    rows = features(given)
+    listed = "; ".join(f"{name} {rate:.0f}, {rate / rows['native']:.2f} times" for name, rate in rows.items())
+    yield f"Images per second, each row with one more feature: {listed}."
 
 
-def features(effort: Effort) -> Predicted:
-    """Returns the whole system over the native strategy that is a parameter server, with its features one by one."""
-    images = effort.choose(200_000, 20_000)
-    waterfalls = {words: waterfall(assumed, images) for words, assumed in _assumptions(effort).items()}
-    central = waterfalls["as above"]
-    total, *totals = (rows[-1].images_per_s / rows[0].images_per_s for rows in waterfalls.values())
-    s_per_1000 = [1000 / row.images_per_s for row in central]
-    return ranging(
-        total,
-        totals,
-        reason="Most of it is the assumption that the native strategy is a parameter server, whose one link carries "
-        "the gradients of all workers.",
-        details=(
-            f"Features are added in this order: {', '.join(WITHOUT)}.",
-            *(_described(name, row) for name, row in zip(("native", *WITHOUT), central, strict=True)),
-            "Factors of the features and of all, by what is assumed.",
-            *(_factors(words, rows) for words, rows in waterfalls.items()),
-        ),
-        curve=Curve(
-            x=f"features added: {', '.join(WITHOUT)}",
-            y="seconds per 1,000 images",
-            lines={"simulated": [(float(have), seconds) for have, seconds in enumerate(s_per_1000)]},
-            published=s_per_1000[0] / PUBLISHED,
-            log_y=True,
-        ),
+def _by_feature(given: Given) -> Curve:
+    s_per_1000 = {name: 1000 / rate for name, rate in features(given).items()}
+    return Curve(
+        x=f"features added: {', '.join([*s_per_1000][1:])}",
+        y="seconds per 1,000 images",
+        lines={"simulated": [(float(have), seconds) for have, seconds in enumerate(s_per_1000.values())]},
+        published=s_per_1000["native"] / PUBLISHED,
+        log_y=True,
     )
 
 
-def _described(name: str, row: Row) -> str:
-    shares = ", ".join(f"{activity} {100 * row.shares[activity]:.2g} %" for activity in ACTIVITIES)
-    return f"{name}: {row.batch} images a step, {row.step_s:.3f} s, {row.images_per_s:.0f} images/s; {shares}."
+def two_levels(given: Given) -> float:
+    """Returns the images per second of two-level sums in shared memory over those of a flat ring over sockets."""
+    return hierarchical(given) / flat_ring(given)
 
 
-def _factors(words: str, rows: Sequence[Row]) -> str:
-    each = ", ".join(f"{after.images_per_s / before.images_per_s:.2f}" for before, after in pairwise(rows))
-    return f"{words}: {each}; {rows[-1].images_per_s / rows[0].images_per_s:.1f}."
+def larger_steps(given: Given) -> float:
+    """Returns what the larger steps that LARS permits bring: images per second with it over those without."""
+    return whole(given) / hierarchical(given)
+
+
+def contiguous_reading(given: Given) -> float:
+    """Returns what contiguous reading ahead brings to a step: images per second over those of scattered reading."""
+    return hierarchical(given) / hierarchical(given, reading=PLAIN)
 
 
 # --- measured ---------------------------------------------------------------------------------------------------------
@@ -409,6 +241,8 @@ TIMES = 30
 PICTURE_BYTES = 3072
 """bytes of a sample's inputs: a picture of CIFAR-10"""
 BATCH, BUFFER = 64, 1024
+MEBIBYTES = 48
+"""of the file that is read"""
 SCATTERED_SHARE = 16
 """scattered reading takes this part of the batches, because it is slow"""
 
@@ -447,29 +281,29 @@ def _all_reduce_s(*, shared_memory: bool) -> list[float]:
     return medians_s
 
 
-def sockets_over_memory(effort: Effort) -> Predicted:
-    """Returns the time of an all-reduce over sockets divided by that in shared memory.
+@cache
+def _ratios(seed: int) -> tuple[float, ...]:
+    """Returns the time of an all-reduce of each size over sockets, over that in shared memory."""
+    ways = (False, True) if seed % 2 else (True, False)  # one after the other, by turns
+    times = {way: _all_reduce_s(shared_memory=way) for way in ways}
+    return tuple(slow / fast for slow, fast in zip(times[False], times[True], strict=True))
 
-    It is the geometric mean over the sizes and rounds, with the interval over rounds.
+
+def sockets_over_memory(given: Given) -> float:
+    """Returns the geometric mean over the sizes of the time of an all-reduce over sockets, over that in shared memory.
 
     Args:
-        effort: Decides on the number of rounds; in each, both ways are launched one after the other.
+        given: Its seed is the number of the round.
     """
-    ratios = []
-    for number in range(effort.choose(9, 4)):
-        ways = (False, True) if number % 2 else (True, False)
-        times = {way: np.array(_all_reduce_s(shared_memory=way)) for way in ways}
-        ratios.append(times[False] / times[True])
-    every = np.array(ratios)
-    by_size = ", ".join(
+    return math.exp(float(np.log(_ratios(given.seed)).mean()))
+
+
+def _by_size(given: Given) -> Iterator[str]:
+    sizes = ", ".join(
         f"{ratio:.1f} for {length * 4 / 1000:,.0f} kB"
-        for length, ratio in zip(NUMBERS, np.median(every, 0), strict=True)
+        for length, ratio in zip(NUMBERS, _ratios(given.seed), strict=True)
     )
-    return replace(
-        over_seeds(np.log(every).mean(axis=1).tolist()).mapped(math.exp),
-        reason=f"Rounds differ, as while other programs use the cores. By size: {by_size}.",
-        details=(f"Median times of {TIMES} all-reduces among {RANKS} processes; ratio {by_size}.",),
-    )
+    yield f"Median times of {TIMES} all-reduces among {RANKS} processes; in the first round {sizes}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,92 +329,86 @@ class Reading:
         return run
 
 
-def contiguous_over_scattered(effort: Effort) -> Predicted:
-    """Returns the records per second of contiguous reading divided by those of scattered reading, past the page cache.
+def contiguous_over_scattered(given: Given) -> float:
+    """Returns the records per second of contiguous reading over those of scattered reading, past the page cache.
 
     Args:
-        effort: Decides on the size of the file and the number of repeats.
+        given: Its seed is the number of the round, which chooses the records.
     """
-    ratios: list[float] = []
-    folder, mebibytes = Path(tempfile.gettempdir()), effort.choose(128, 48)
-    with scratch(folder, mebibytes=mebibytes, inputs=PICTURE_BYTES) as file, Readers(file, 1) as readers:
-        whole = file.num_samples // BATCH
-        part = max(2, whole // SCATTERED_SHARE)
-        for turn in range(effort.choose(7, 3)):
-            scattered = Reading("scattered", file.num_samples, turn * part, part)
-            rates = {
-                part_read.strategy: part_read.steps * BATCH / readers.seconds([part_read])
-                for part_read in (scattered, Reading("contiguous", file.num_samples, 0, whole))
-            }
-            ratios.append(rates["contiguous"] / rates["scattered"])
-        way = readers.past_cache
-    return replace(
-        over_range(ratios),
-        reason="Both were read from a cache.",
-        details=(
-            f"One process, records of {PICTURE_BYTES} bytes, runs of {BUFFER} records against single ones; {way}.",
-        ),
-    )
+    with (
+        scratch(Path(tempfile.gettempdir()), mebibytes=MEBIBYTES, inputs=PICTURE_BYTES) as file,
+        Readers(file, 1) as readers,
+    ):
+        batches = file.num_samples // BATCH
+        part = max(2, batches // SCATTERED_SHARE)
+        turn = (given.seed - 1) % SCATTERED_SHARE
+        rates = [
+            read.steps * BATCH / readers.seconds([read])
+            for read in (
+                Reading("scattered", file.num_samples, turn * part, part),
+                Reading("contiguous", file.num_samples, 0, batches),
+            )
+        ]
+    return rates[1] / rates[0]
 
 
 # --- the claims -------------------------------------------------------------------------------------------------------
 
-INPUTS = ("machine", "replicas", "law_over_cores", "model", "batch", "sockets")
-SENTENCE = "about 20 times the computing efficiency of the native distributed strategy"
-NATIVE_INPUTS = ("native_one_process", "native_sockets", "native_server")
+MACHINE = ("nodes", "node", "replicas", "serial", "model", "shared-memory")
 COMMON = {"section": "abstract", "scenario": SCENARIO, "command": f"paceline reproduce NAME  # from {SCENARIO}"}
-TWENTY = {"published": PUBLISHED, "holds_if": "within 25 %"}
-ORDER = {"holds_if": "order"}
 _simulated = claims_like(
     PAPER,
-    hardware="32 nodes of Tianhe-2 with three Xeon Phi 31S1P each, assumed",
+    hardware="32 nodes of Tianhe-2, assumed",
     model="AlexNet, assumed",
-    batch=f"{SMALL} images in a step without LARS, {LARGE} with it, assumed",
+    batch="1024 images in a step without LARS, 8192 with it, assumed",
+    seeds=1,
+    shares="hsgd",
     **COMMON,
 )
 _measured = claims_like(
     PAPER,
+    kind="supporting",
     hardware="this machine",
     model="none",
     batch="none",
-    inputs=("this_machine",),
+    inputs=("this-machine",),
     measured=True,
+    holds_if="order",
     **COMMON,
-    **ORDER,
 )
+
+
+def _feature(name: str, sentence: str, figure: Callable[[Given], float], *inputs: str) -> Any:
+    """Returns the claim on one feature."""
+    return _simulated(name, sentence, figure, kind="supporting", holds_if="order", inputs=(*MACHINE, *inputs))
+
+
 CLAIMS = (
-    *(
-        _simulated(
-            f"hierarchical-over-{name}",
-            f"{SENTENCE}: the hierarchical strategy alone, if native means {words}",
-            partial(over_native, native),
-            inputs=(*INPUTS, f"native_{name.replace('-', '_')}"),
-            shares="hsgd",
-            **TWENTY,
-        )
-        for name, (native, words) in NATIVE.items()
-    ),
     _simulated(
-        "lars", "LARS permits larger steps", lars,
-        inputs=("machine", "model", "batch", "lars"), shares="hsgd", **ORDER,
+        "efficiency",
+        "about 20 times the computing efficiency of the native distributed strategy",
+        efficiency,
+        published=PUBLISHED,
+        holds_if="within 25 %",
+        inputs=(*MACHINE, "images", "lars-images", "native", "sockets", "storage"),
+        explain=_feature_by_feature,
+        curve=_by_feature,
     ),
-    _simulated(
-        "reading", "parallel reading, as contiguous as possible, helps", reading,
-        inputs=("machine", "model", "storage"), shares="hsgd", **ORDER,
+    _feature(
+        "two-levels",
+        "two-level synchronisation through shared memory is faster than one level over sockets",
+        two_levels, "images", "sockets",
     ),
-    _simulated(
-        "whole", f"{SENTENCE}: the whole system", whole,
-        inputs=(*INPUTS, "lars", "storage", *NATIVE_INPUTS), shares="hsgd", **TWENTY,
-    ),
-    _simulated(
-        "features", f"{SENTENCE}: the whole system, feature by feature, if native means a parameter server", features,
-        inputs=(*INPUTS, "lars", "storage", "native_server"), shares="hsgd features", **TWENTY,
+    _feature("lars", "LARS permits larger steps", larger_steps, "images", "lars-images"),
+    _feature(
+        "reading", "parallel reading, as contiguous as possible, helps", contiguous_reading, "images", "storage"
     ),
     _measured(
         "shared-memory",
         "parameters that travel in shared memory have less overhead than over sockets: the time of an all-reduce over "
         "sockets, over that in shared memory",
         sockets_over_memory,
+        explain=_by_size,
     ),
     _measured(
         "contiguous",

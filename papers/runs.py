@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -11,14 +11,19 @@ from typing import Any
 from paceline.algorithms.core.method import SgdMethod
 from paceline.algorithms.core.values import Rank
 from paceline.records import Run
+from paceline.records.metrics import smoothed
+from paceline.records.targets import SMOOTHING, crossing
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
 from paceline.simulator.runs.run import perform, simulate
 from paceline.simulator.runs.short_runs import Length, mean_of, shortened, windows_of
-from paceline.simulator.runs.stand_in_training import alone, reached, stood_in
+from paceline.simulator.runs.stand_in_training import alone, stood_in
 from paceline.simulator.runs.step_interval import ScaledTiming
 from paceline.workloads.learners.stand_in import StandIn
 from paceline.workloads.models.threads import torch_threads
+
+NEVER = 0.999
+"""an accuracy that no training of a stand-in reaches"""
 
 
 def simulated(
@@ -53,39 +58,66 @@ def rate_of(run: Run) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What one training of a stand-in showed."""
+    """The evaluations of one training of a stand-in."""
 
-    samples: Mapping[float, float]
-    """samples of the stand-in to each accuracy; infinity if it was not reached"""
-    accuracy: float
-    """final accuracy in per cent"""
+    samples: tuple[float, ...]
+    """of the stand-in until each evaluation"""
+    accuracies: tuple[float, ...]
+    """NaN if the training has diverged"""
+
+    def samples_to(self, accuracy: float) -> float:
+        """Returns the samples to an accuracy; infinity if it was not reached.
+
+        Accuracies and samples are both means of the last evaluations, so that infrequent evaluations do not make a
+        method look slow.
+
+        Args:
+            accuracy: 0 … 1.
+
+        >>> Trained((0.0, 100.0, 200.0), (0.0, 0.6, 1.2)).samples_to(0.45)
+        75.0
+        """
+        crossed = crossing(accuracy, smoothed(self.accuracies, SMOOTHING).tolist())
+        return math.inf if crossed is None else crossed.at(smoothed(self.samples, SMOOTHING).tolist())
+
+    def accuracy_after(self, samples: float) -> float:
+        """Returns the mean accuracy of the last evaluations until then, in per cent; that of a guess if it diverged.
+
+        Args:
+            samples: Of the stand-in.
+
+        >>> Trained((0.0, 100.0, 200.0, 300.0), (0.25, 0.5, 0.75, 1.0)).accuracy_after(200.0)
+        50.0
+        """
+        until = [accuracy for seen, accuracy in zip(self.samples, self.accuracies, strict=True) if seen <= samples]
+        mean = sum(until[-SMOOTHING:]) / len(until[-SMOOTHING:])
+        return 10.0 if math.isnan(mean) else 100.0 * mean
 
 
 def trained(
     scenario: str,
     method: SgdMethod,
-    accuracies: Sequence[float],
+    changes: Iterable[str] = (),
     *,
     seed: int,
     epochs: float,
+    accuracy: float = NEVER,
     one_worker: bool = False,
-    stop: bool = True,
 ) -> Trained:
     """Trains the stand-in of a shipped scenario.
 
     Args:
         scenario: The scenario's name.
         method: The method, with its learning rate.
-        accuracies: The targets whose samples are counted.
+        changes: Changes ``path=value``, as in ``--set``.
         seed: Of initial weights, samples and jitter.
         epochs: The limit of the training, in epochs of the stand-in.
+        accuracy: The training ends when it is reached.
         one_worker: Whether one worker trains alone, with the reference's batch; the method is then not used except for
             its learning rate.
-        stop: Whether the training ends when the largest target is reached.
     """
-    last = max(accuracies) if stop else 0.999
-    changes = [f"extrapolate.stand_in.accuracy={last}", f"extrapolate.stand_in.epochs={epochs}", f"seed={seed}"]
-    loaded = load(scenario, changes, algorithms=[method])
+    limits = [f"extrapolate.stand_in.accuracy={accuracy}", f"extrapolate.stand_in.epochs={epochs}", f"seed={seed}"]
+    loaded = load(scenario, [*changes, *limits], algorithms=[method])
     assert loaded.extrapolate is not None and loaded.extrapolate.stand_in is not None
     part, (plan,) = loaded.extrapolate.stand_in, loaded.plans()
     problem = part.learner(seed)
@@ -97,12 +129,11 @@ def trained(
     learner = run.job.learner
     with torch_threads(1):
         shots = perform(run, part.evaluate.schedule(learner.num_samples)).snapshots
-    counted = learner.stand_for / learner.batch if isinstance(learner, StandIn) else 1.0
-    needed = {accuracy: reached(shots, accuracy) for accuracy in accuracies}
-    scores = [shot.score.accuracy for shot in shots if shot.score is not None and shot.score.accuracy is not None]
+    each = learner.stand_for / learner.batch if isinstance(learner, StandIn) else 1.0
+    scores = [None if shot.score is None else shot.score.accuracy for shot in shots]
     return Trained(
-        samples={accuracy: math.inf if target is None else target[0] * counted for accuracy, target in needed.items()},
-        accuracy=100.0 * float(sum(scores[-3:]) / len(scores[-3:])) if scores else 10.0,
+        samples=tuple(shot.samples * each for shot in shots),
+        accuracies=tuple(math.nan if score is None else float(score) for score in scores),
     )
 
 
@@ -190,9 +221,9 @@ def _step_s(
 def _written(algorithm: str | dict[str, Any]) -> str:
     """Returns an algorithm as YAML.
 
-    >>> _written({"name": "agd", "delay": 1})
-    '{name: agd, delay: 1}'
+    >>> _written({"name": "layerwise-agd", "delay": 1, "bucket": None})
+    '{name: layerwise-agd, delay: 1, bucket: null}'
     """
     if isinstance(algorithm, str):
         return algorithm
-    return "{" + ", ".join(f"{key}: {value}" for key, value in algorithm.items()) + "}"
+    return "{" + ", ".join(f"{key}: {'null' if value is None else value}" for key, value in algorithm.items()) + "}"

@@ -143,7 +143,12 @@ def datasets() -> Iterable[Item]:
         yield {
             "name": name,
             "description": "\n".join(
-                [words, *([f"folder: {dataset.holds}"] if dataset.holds else []), f"from: {dataset.source}"]
+                [
+                    words,
+                    *([f"folder: {dataset.holds}"] if dataset.holds else []),
+                    *([f"installed by: apt-get install {dataset.package}"] if dataset.package else []),
+                    f"from: {dataset.source}",
+                ]
             ),
             "shape": dataset.shape,
             "classes": dataset.classes,
@@ -151,6 +156,7 @@ def datasets() -> Iterable[Item]:
             "test": dataset.test,
             "holds": dataset.holds,
             "source": dataset.source,
+            "package": dataset.package,
         }
 
 

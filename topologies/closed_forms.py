@@ -253,12 +253,16 @@ def halving_reduce_scatter_s(
     return _exact_log2(p) * alpha_s + (p - 1) / p * nbytes * (beta_s_per_byte + gamma_s_per_byte)
 
 
+SUMS = ("AllReduce", "Reduce")
+"""collectives whose sum the members of a node may share"""
+
+
 def shared_memory_passes(kind: str, p: int, pieces: float = 1.0, *, shares: bool = False) -> float:
     """Returns how many times n bytes the busiest core of a node moves for a collective in shared memory.
 
     A core writes its value into a slot: 2 n. It reads the slots of all p members and adds: (2 p − 1) n. If members
-    share an all-reduce, each adds 1/p of it, publishes that and reads the others. While members read a piece of a
-    broadcast, its root writes the next one.
+    share a sum, each adds 1/p of it and publishes that, and whoever gets the result reads the others. While members
+    read a piece of a broadcast, its root writes the next one.
 
     Args:
         kind: `AllReduce`, `Reduce`, `Broadcast`, `AllGather` or `Barrier`.
@@ -271,7 +275,7 @@ def shared_memory_passes(kind: str, p: int, pieces: float = 1.0, *, shares: bool
     >>> shared_memory_passes("AllReduce", 4, shares=True)
     6.25
     """
-    if shares and kind == "AllReduce":
+    if shares and kind in SUMS:
         return 4 + (2 * p + 1) / p
     sums = 2 * p + 1
     return {"AllReduce": sums, "Reduce": sums, "Broadcast": 2 + 2 / pieces, "AllGather": 2 + 2 / p, "Barrier": 0}[kind]
@@ -306,7 +310,7 @@ def shared_memory_s(
     >>> shared_memory_s("AllReduce", 4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
     91.0
     """
-    turns = ceil(pieces) * (2 if shares and kind == "AllReduce" else 1)
+    turns = ceil(pieces) * (2 if shares and kind in SUMS else 1)
     return turns * alpha_s + shared_memory_passes(kind, p, pieces, shares=shares) * nbytes * beta_s_per_byte
 
 

@@ -34,6 +34,7 @@ def problems(
     dtype: str = "float32",
     data_dir: str | None = None,
     vmap: str = "auto",
+    samples: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Returns all mistakes of a workload, each as ``key: found …, expected …``; the arguments are those of `build`.
@@ -47,7 +48,9 @@ def problems(
         *_unknown("dtype", dtype, get_args(Precision)),
         *_unknown("vmap", vmap, get_args(Vmap)),
     ]
-    return problems or [*_mismatched(model, dataset, learning, data_dir), *_option_problems(learning, options or {})]
+    mismatched = problems or _mismatched(model, dataset, learning, data_dir)
+    few = [] if mismatched or samples is None else _too_many(samples, model, dataset, learning, data_dir)
+    return problems or [*mismatched, *few, *_option_problems(learning, options or {})]
 
 
 def build(
@@ -60,6 +63,7 @@ def build(
     dtype: Precision = "float32",
     vmap: Vmap = "auto",
     reading: ReadingSettings | None = None,
+    samples: int | None = None,
     **options: Any,
 ) -> Learner:
     """Builds the learner of a workload.
@@ -74,6 +78,7 @@ def build(
         vmap: whether a trained model's gradients in flight at the same time are computed together.
         reading: how samples of a trained model are read; None: they are in memory, or, for the data set ``records``,
             read with the defaults of `ReadingSettings`.
+        samples: number of training samples that are used, with the same share of the held-out ones; None: all.
         options: options of the quadratic problem, see `QuadraticOptions`.
 
     Raises:
@@ -89,13 +94,14 @@ def build(
         learning=learning,
         dtype=dtype,
         vmap=vmap,
+        samples=samples,
         options=options,
     )
     if wrong:
         raise InputError("\n".join(f"workload.{line}" for line in wrong))
     match learning:
         case "none":
-            count = num_samples(model, dataset=dataset, data_dir=data_dir, learning=learning)
+            count = num_samples(model, dataset=dataset, data_dir=data_dir, learning=learning, samples=samples)
             return TimingOnly(find_model(model).layout(), count, item_bytes=4 if dtype == "float32" else 8)
         case "quadratic":
             return Quadratic(seed=seed, options=_quadratic(options))
@@ -105,12 +111,22 @@ def build(
             from paceline.workloads.learners.torch_building import trained
 
             torch_dtype = torch.float32 if dtype == "float32" else torch.float64
-            learner = trained(model, dataset=dataset, data_dir=data_dir, seed=seed, dtype=torch_dtype, reading=reading)
+            learner = trained(
+                model,
+                dataset=dataset,
+                data_dir=data_dir,
+                seed=seed,
+                dtype=torch_dtype,
+                reading=reading,
+                samples=samples,
+            )
             learner.choose(vmap)
             return learner
 
 
-def num_samples(model: str, *, dataset: str | None, data_dir: str | None, learning: str) -> int:
+def num_samples(
+    model: str, *, dataset: str | None, data_dir: str | None, learning: str, samples: int | None = None
+) -> int:
     """Returns the samples in one epoch of a valid workload; without training, those of the complete data set.
 
     Args:
@@ -118,10 +134,13 @@ def num_samples(model: str, *, dataset: str | None, data_dir: str | None, learni
         dataset: its name; None for the model's own.
         data_dir: the folder with its files.
         learning: ``train``, ``quadratic`` or ``none``.
+        samples: the number of them that are used; None: all.
 
     >>> num_samples("lenet", dataset=None, data_dir=None, learning="none")
     60000
     """
+    if samples is not None:
+        return min(samples, num_samples(model, dataset=dataset, data_dir=data_dir, learning=learning))
     if learning == "train" and _is_own(model):
         from paceline.workloads.learners.torch_building import own_population
 
@@ -221,6 +240,16 @@ def _mismatched(model: str, dataset: str | None, learning: str, data_dir: str | 
     folder = [] if mistakes else unreadable(name, data_dir, known.shape, known.classes or 0)
     instead = "" if name == RECORDS else "; or learning: none, where only time matters"
     return [*mistakes, *(f"{line}{instead}" for line in folder)]
+
+
+def _too_many(samples: int, model: str, dataset: str | None, learning: str, data_dir: str | None) -> list[str]:
+    """Returns the mistake in a number of samples of an otherwise valid workload."""
+    if model == "quadratic":
+        return [f"samples: found {samples} for {model}, expected none: the model has no data"]
+    if dataset == RECORDS:
+        return [f"samples: found {samples} for {RECORDS}, expected none: they are read from a file of their own"]
+    most = num_samples(model, dataset=dataset, data_dir=data_dir, learning=learning)
+    return [f"samples: found {samples}, expected at most the {most} that there are"] if samples > most else []
 
 
 def _option_problems(learning: str, options: Mapping[str, Any]) -> list[str]:

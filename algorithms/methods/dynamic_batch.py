@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind, changed
 from paceline.algorithms.core.operations import Gradient, Load, NextStep, Now, Receive, RecordUpdate, Send
 from paceline.algorithms.core.option_groups import COUNT, NOT_NEGATIVE, SHARE, Range
 from paceline.algorithms.core.program import Program, program
@@ -37,6 +37,7 @@ APART = 0.05
 MOST = 0.9
 """maximum fraction of a step that counts as overhead; provenance: ours"""
 Number = float | Fraction
+Weighting = Literal["samples", "equal"]
 ZERO = Fraction(0)
 
 
@@ -291,6 +292,9 @@ class DbsSgd(MeasuredBatches):
     guarantees = frozenset({Guarantee.CONSTANT_TOTAL, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
     has_server: ClassVar[bool] = True
 
+    weighting: Weighting = "samples"
+    """factor of a gradient at the server: samples b_i P / B, equal 1; provenance: ours, the paper's was not found"""
+
     def longest_period(self, workers: int) -> int:
         return -(-self.interval // workers)  # the interval counts the updates of all workers
 
@@ -338,9 +342,15 @@ class DbsSgd(MeasuredBatches):
         yield from dismiss(team)
         return state
 
+    def linear_form(self) -> Self:
+        return changed(super().linear_form(), weighting="samples")  # every sample counts as much, as the check expects
+
     def weight(self, push: Timed) -> float:
-        """Returns b_i P / B: each sample has the same weight, and an epoch the same effect as with equal batches."""
-        return push.origin.samples / push.base
+        """Returns b_i P / B: each sample has the same weight, and an epoch the same effect as with equal batches.
+
+        With equal weighting it is 1: a sample of a small batch counts more.
+        """
+        return push.origin.samples / push.base if self.weighting == "samples" else 1.0
 
     def measured(self, estimates: tuple[Estimate | None, ...], rank: Rank, push: Timed) -> tuple[Estimate | None, ...]:
         """Updates the estimate of a worker by the duration in a push; ignored if the clock has not advanced.

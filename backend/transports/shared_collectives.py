@@ -8,8 +8,9 @@ Rationale:
 * Invariant: two buffers suffice. A member writes its next piece into the other buffer. It reuses a buffer only after
   all members have counted the following turn, so all have read the old piece. A turn needs one wait instead of two.
 * Invariant: sums are in the order of the group, as in the simulator, so all members have the same bits. In a small
-  group every member adds all pieces. In a large one each adds one share and reads the other sums in a second turn (a
-  reduce-scatter and an all-gather), so the bytes that a member reads do not grow with the group.
+  group every member that gets it adds all pieces. In a large one each member adds one share, and those that
+  get the result read the other sums in a second turn (a reduce-scatter, then an all-gather or a gather). So the bytes
+  that a member reads do not grow with the group.
 * Rejected: gloo between processes of one host, which copies every piece through sockets. Rejected: a ring over shared
   memory, which waits for every member in turn and adds each part of a value in another order. Rejected: locks, because
   a killed member could leave one held.
@@ -132,20 +133,25 @@ class MemoryChannel:
                 for part in self._parts(own):
                     _copy([value[part]], self._exchange(own[part], form, sources, writes=False))
                 return like(value)
-            case Reduce(root=root) if self._group.ranks[self._me] != root:
-                return self._publish(own, form)
             case Broadcast():
                 self._publish(own, form)
                 return op.value  # programs change no vector in place
             case AllReduce() | Reduce():
+                shared = shares_sum(len(self._group), own.nbytes)
+                reads = isinstance(op, AllReduce) or self._group.ranks[self._me] == op.root
+                if not (shared or reads):
+                    return self._publish(own, form)
                 divisor = len(self._group) if op.op == "mean" else 1
                 # this member's numbers are copied to shared memory before the total overwrites them
                 spent = isinstance(op, AllReduce) and op.donate and isinstance(op.value, torch.Tensor)
                 total = own if spent else torch.empty_like(own)
                 whole = 1 if total.is_floating_point() else divisor  # integers are divided into a new tensor
-                shared = isinstance(op, AllReduce) and shares_sum(len(self._group), own.nbytes)
-                add = self._add_shares if shared else self._add_all
-                add(own, form, total, divisor // whole)
+                if shared:
+                    self._add_shares(own, form, total, divisor // whole, reads=reads)
+                else:
+                    self._add_all(own, form, total, divisor // whole)
+                if not reads:
+                    return None
                 return like(total) if whole == 1 else like(total) / divisor
 
     # --- values, piece by piece -----------------------------------------------------------------------------------
@@ -165,15 +171,17 @@ class MemoryChannel:
         for part in self._parts(own):
             _add(total[part], self._exchange(own[part], form, self._everyone), divisor)
 
-    def _add_shares(self, own: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
-        """Adds up this member's share of all pieces and reads the sums of the other shares."""
+    def _add_shares(self, own: torch.Tensor, form: int, total: torch.Tensor, divisor: int, *, reads: bool) -> None:
+        """Adds up this member's share of all pieces, and reads the sums of the other shares if it gets the result."""
         members = len(self._group)
         for part in self._parts(own):
             shares = total[part].tensor_split(members)
             start = sum(map(len, shares[: self._me]))
             pieces = self._exchange(own[part], form, self._everyone)
             _add(shares[self._me], [piece[start:] for piece in pieces], divisor)
-            _copy(shares, self._exchange(shares[self._me], form, self._everyone))
+            sums = self._exchange(shares[self._me], form, self._everyone if reads else ())
+            if reads:
+                _copy(shares, sums)
 
     # --- turns ----------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from docs.site_build import (  # noqa: E402  (needs the path above)
     record_page,
     topology_page,
 )
+from docs.site_build.claim_tables import filled  # noqa: E402
 from docs.site_build.links import adapted, linked_files  # noqa: E402
 from docs.site_build.source_pages import source_page  # noqa: E402
 
@@ -88,14 +89,16 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Adapts the links of a page to the site.
+    """Fills in the tables of claims of a page, and adapts its links to the site.
 
     Args:
         markdown: the text of the page.
         page: the page.
     """
     path = page.file.src_uri
-    return markdown if path.startswith(("source/", "reference/")) else adapted(markdown, path, MOVED | NOTEBOOK)
+    if path.startswith(("source/", "reference/")):
+        return markdown
+    return adapted(filled(markdown), path, MOVED | NOTEBOOK)
 
 
 def on_page_context(context: dict[str, Any], **_: Any) -> dict[str, Any]:

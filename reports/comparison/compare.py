@@ -218,7 +218,7 @@ def compare_hosts(
         other_load=loads.share,
         predicts="hosts of this run",
         variation=predicted[0].variation,
-        changes={} if costs is None else _changes(measured, costs),
+        changes={} if costs is None else _changes(measured, costs, predicted[0].simulated),
     )
 
 

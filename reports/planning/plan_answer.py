@@ -464,7 +464,12 @@ def extrapolated(answer: PlanResult) -> list[str]:
                 f"{SECONDS.with_symbol(bounds['high'])} ({PERCENT.with_symbol(intervals['share'])} of them)."
             )
         said += [f"{text[0].upper()}{text[1:]}." for text in plan.rates.sources]
-        said += [f"Outside the range of the model: {text}." for row in plan.rows for text in row["warnings"]]
+        said += [
+            f"Outside the range of the model: {text}."
+            for row in plan.rows
+            for text in row["warnings"]
+            if text not in said
+        ]
         said += [f"Extrapolated: {text}" for row in plan.rows for text in row["extrapolated"] or ()]
         workers = plan.choice.workers
         if plan.choice.nodes == OWN_NODES and workers > given.cluster.workers:
@@ -485,7 +490,7 @@ def _learning(scenario: Scenario) -> str:
     if workload.learning == "none":
         return "Nothing is learned: times to the target are extrapolated from a published training."
     if workload.stood_in is not None:
-        return f"Learning is that of a stand-in ({workload.stood_in.words}), because the data set was not found."
+        return workload.stood_in_note
     return (
         f"Learning is not extrapolated: every run trains {workload.model} on {workload.dataset or 'its data set'} "
         "inside the simulation."

@@ -21,7 +21,7 @@ from paceline.records.figures import significant
 from paceline.records.targets import SMOOTHING
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.sections.devices import of_catalogue
-from paceline.scenarios.sections.workload import StandInData, Workload
+from paceline.scenarios.sections.workload import StandInData, Workload, usual_data
 from paceline.topologies.catalogue import device_catalogue
 from paceline.topologies.catalogue.device_catalogue import SPECS, THIS_MACHINE, Spec
 from paceline.topologies.catalogue.device_names import named
@@ -30,7 +30,7 @@ from paceline.topologies.compute.device_parameters import chip_key, precision_cl
 from paceline.workloads.datasets import DATA
 from paceline.workloads.datasets.sentences import lowest_loss
 from paceline.workloads.models.layer_tables import find_model
-from paceline.workloads.models.zoo import ZOO, known_model
+from paceline.workloads.models.zoo import ZOO
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +202,8 @@ def _calibrations(plan: Plan) -> Iterator[str]:
 
 def _stand_ins(plan: Plan) -> Iterator[str]:
     """Yields a note if another problem than the scenario's data set is learned."""
-    workload = plan.scenario.workload
-    if (stand_in := workload.stood_in) is not None:
-        yield (
-            f"workload.stand_in: {stand_in.words} stands in for {workload.model}, because its data set was not found; "
-            "losses and accuracies are the stand-in's. Give workload.data_dir to train the model itself."
-        )
+    if note := plan.scenario.workload.stood_in_note:
+        yield note
 
 
 def _tensor_cores(plan: Plan) -> Iterator[str]:
@@ -265,8 +261,7 @@ def _below_entropy(plan: Plan) -> Iterator[str]:
     """Yields a note on a target loss that is below the entropy of a generated text."""
     workload = plan.scenario.workload
     learned: Workload | StandInData = workload.stood_in or workload
-    known = known_model(learned.model)
-    name = learned.dataset or (known and known.data)
+    name = usual_data(learned.model, learned.dataset)
     if workload.learning != "train" or name is None or name not in DATA or not DATA[name].tokens:
         return
     if plan.target_loss is not None and plan.target_loss < (lowest := lowest_loss()):

@@ -485,7 +485,7 @@ def split_of_given_time(device: str, work: ModelInfo, arithmetic: str, batch: in
 # Groups of cores of a chip:
 #
 # * Every group is a worker with its own weights and its own copy of the data. All groups share the memory of the
-#   chip, so the bandwidth depends on what they need together.
+#   chip, so the bandwidth depends on what a step of all of them touches.
 # * `workload.batch_per_worker` is the batch of the chip, as in chip-partitioned-sgd: each group computes its part. A
 #   method that gives every worker a whole batch needs more memory for activations than is counted here.
 

@@ -23,10 +23,12 @@ class Reading(Section):
     """How samples are read from storage."""
 
     strategy: Default[fields.StrategyName] = Field(
-        default="contiguous", description="scattered: every sample anywhere; strided; or contiguous: one run per worker"
+        default="contiguous",
+        description="scattered: every sample anywhere; strided; contiguous: one run per worker, another in each epoch; "
+        "or sharded: always the same run",
     )
     buffer: Default[fields.Count] = Field(
-        default=BUFFER, description="records shuffled among each other, where contiguous"
+        default=BUFFER, description="records shuffled among each other, where contiguous or sharded"
     )
     prefetch: Default[fields.Prefetched] = Field(
         default=2, description="batches read ahead; 0: a worker waits for every batch"

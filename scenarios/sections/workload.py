@@ -4,7 +4,7 @@ Rules of the stand-in:
 
 * If the folder of the data set is there, nothing of it is used.
 * Otherwise layers, bytes, batches and times are those of the model, and gradients and evaluations those of the stand-in
-  (`workloads.learners.stand_in`). A note in the record names the stand-in (`resolution.fitted_ranges`).
+  (`workloads.learners.stand_in`). A note in the record and in every answer names both.
 * A real run cannot use it: its messages would have the size of the stand-in.
 """
 
@@ -21,7 +21,7 @@ from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import Fault, Place, one_of, wrong
 from paceline.scenarios.values.section import Default, Field, Given, Nested, Section, Values
 from paceline.workloads import MODELS, OWN, build, find_model, num_samples, problems, record_bytes
-from paceline.workloads.datasets import place_of
+from paceline.workloads.datasets import DATA, place_of
 from paceline.workloads.learners.stand_in import StandIn
 from paceline.workloads.models.zoo import known_model
 
@@ -47,7 +47,12 @@ class StandInData(Section):
         >>> StandInData(model="digits-cnn", batch_per_worker=16).words
         'digits-cnn on digits'
         """
-        return f"{self.model} on {self.dataset or ((known := known_model(self.model)) and known.data)}"
+        return self.model if self.data is None else f"{self.model} on {self.data}"
+
+    @property
+    def data(self) -> str | None:
+        """The name of its data set; None if the model brings its own data."""
+        return usual_data(self.model, self.dataset)
 
     def learner(self, seed: int, *, model: str, batch: int, dtype: str) -> Learner:
         """Returns the learner with the numbers of this problem and the sizes of the model.
@@ -78,6 +83,32 @@ class StandInData(Section):
         return faults
 
 
+def usual_data(model: str, dataset: str | None) -> str | None:
+    """Returns the name of the data set that a model learns; None if it is unknown.
+
+    Args:
+        model: the model, whose own data set is used if none is given.
+        dataset: the data set, if one is given.
+
+    >>> usual_data("lenet", None), usual_data("lenet", "fashion-mnist"), usual_data("resnet50", None)
+    ('mnist', 'fashion-mnist', None)
+    """
+    return dataset or (known.data if (known := known_model(model)) else None)
+
+
+def title_of(model: str, data: str | None) -> str:
+    """Returns the name of a data set in a sentence.
+
+    Args:
+        model: the model that learns it.
+        data: its name; None if it is unknown.
+
+    >>> title_of("lenet", "mnist"), title_of("resnet50", None)
+    ('MNIST', 'the data of resnet50')
+    """
+    return f"the data of {model}" if data is None else DATA[data].title
+
+
 def folder_is_missing(model: str, dataset: str | None) -> bool:
     """Returns whether a data set has to be read from a folder that is not there.
 
@@ -85,7 +116,7 @@ def folder_is_missing(model: str, dataset: str | None) -> bool:
         model: the model, whose own data set is used if none is given.
         dataset: the data set.
     """
-    name = dataset or (known.data if (known := known_model(model)) else None)
+    name = usual_data(model, dataset)
     if name is None:
         return True
     try:
@@ -109,7 +140,14 @@ class Workload(Section):
     )
     dataset: str | None = Field(default=None, description="the data set; default: that of the model")
     data_dir: Given[str | None, str | Path | None] = Field(
-        default=None, description="the folder with the data set's files; default: the one of its name in $PACELINE_DATA"
+        default=None,
+        description="the folder with the data set's files; default: the one of its name in $PACELINE_DATA, or the "
+        "one of its Debian package",
+    )
+    samples: fields.Count | None = Field(
+        default=None,
+        description="the number of training samples that are used, with the same share of the held-out ones; the same "
+        "for all seeds; default: all",
     )
     batch_per_worker: Default[fields.Count] = Field(default=32, description="samples in one gradient of one worker")
     learning: Given[str, Literal["train", "quadratic", "none"] | None] = Field(
@@ -151,6 +189,19 @@ class Workload(Section):
         """Which model stands in for which, as in "digits-mlp standing in for resnet50"; None without a stand-in."""
         return None if self.stood_in is None else f"{self.stood_in.model} standing in for {self.model}"
 
+    @property
+    def stood_in_note(self) -> str:
+        """Says what was learned in place of the data set, and what would train the model; "" without a stand-in."""
+        if (stand_in := self.stood_in) is None:
+            return ""
+        data = usual_data(self.model, self.dataset)
+        install = f", or apt-get install {DATA[data].package}" if data is not None and DATA[data].package else ""
+        return (
+            f"Learned on {title_of(stand_in.model, stand_in.data)}, which stand in for {title_of(self.model, data)}: "
+            f"losses and accuracies are those of {stand_in.model}, sizes and times those of {self.model}. To train "
+            f"{self.model} itself, give workload.data_dir{install}."
+        )
+
     def learner(self, seed: int) -> Learner:
         """Returns the learner for one seed."""
         if self.stood_in is not None:
@@ -164,6 +215,7 @@ class Workload(Section):
             dtype=self.dtype,  # type: ignore[arg-type]
             vmap=self.vmap,  # type: ignore[arg-type]
             reading=None if self.reading is None else self.reading.settings(),
+            samples=self.samples,
             **self.options,
         )
 
@@ -179,7 +231,13 @@ class Workload(Section):
         """Number of samples in one epoch."""
         if self.learning == "quadratic" or self.stood_in is not None:
             return self.learner(0).num_samples
-        return num_samples(self.model, dataset=self.dataset, data_dir=self.data_dir, learning=self.learning)
+        return num_samples(
+            self.model,
+            dataset=self.dataset,
+            data_dir=self.data_dir,
+            learning=self.learning,
+            samples=self.samples,
+        )
 
 
 REDUCED = {

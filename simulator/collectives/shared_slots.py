@@ -1,4 +1,4 @@
-"""Collectives in the main memory of a node, as the real backend performs them (`backend.transports.channel`).
+"""Collectives in the main memory of a node, as the real backend does (`backend.transports.shared_collectives`).
 
 * Every member writes its value into a slot of its own, and reads the slots of the others with its own core. So accesses
   of a member are messages from it to itself, on the port of the node's memory, at the rate of a core; the members of a
@@ -67,6 +67,7 @@ def slots(kind: str, places: Sequence[int], nbytes: float, root: int, seats: Seq
     """
     p, others = len(places), [place for place in places if place != root]
     meet = one_round([(place, places[number - p + 1]) for number, place in enumerate(places)], 0.0)
+    to_root = one_round([(place, root) for place in others], 0.0)
 
     def access(traffic: Mapping[int, float], writers: Iterable[int] = (), read_bytes: float = 0.0) -> Round:
         """Accesses of these members, which read so many bytes of each slot of the writers."""
@@ -78,10 +79,12 @@ def slots(kind: str, places: Sequence[int], nbytes: float, root: int, seats: Seq
         return access(dict.fromkeys(places, traffic), places if read_bytes else (), read_bytes)
 
     match kind:
-        case "AllReduce" if shares_sum(p, nbytes):
+        case "AllReduce" | "Reduce" if shares_sum(p, nbytes):
             share = nbytes / p
             sums = everyone(adding(p) * share + COPY * share, share)  # of its share, which it also publishes
-            return everyone(COPY * nbytes), meet, sums, meet, everyone(COPY * nbytes, share)
+            if kind == "AllReduce":
+                return everyone(COPY * nbytes), meet, sums, meet, everyone(COPY * nbytes, share)
+            return everyone(COPY * nbytes), meet, sums, to_root, access({root: COPY * nbytes}, others, share)
         case "AllReduce":
             return everyone(COPY * nbytes), meet, everyone(adding(p) * nbytes, nbytes)
         case "ReduceScatter":
@@ -89,8 +92,7 @@ def slots(kind: str, places: Sequence[int], nbytes: float, root: int, seats: Seq
         case "AllGather":
             return everyone(COPY * nbytes / p), meet, everyone(COPY * nbytes, nbytes / p)
         case "Reduce":
-            notices = one_round([(place, root) for place in others], 0.0)
-            return everyone(COPY * nbytes), notices, access({root: adding(p) * nbytes}, others, nbytes)
+            return everyone(COPY * nbytes), to_root, access({root: adding(p) * nbytes}, others, nbytes)
         case "Broadcast":
             notices, first = one_round([(root, place) for place in others], 0.0), min(nbytes, PIECE_BYTES)
             reads = dict.fromkeys(others, COPY * nbytes) | ({root: COPY * (nbytes - first)} if nbytes > first else {})

@@ -180,7 +180,7 @@ def test_members_share_a_sum_from_so_much_on(monkeypatch: pytest.MonkeyPatch, le
     ranks = list(range(host_memory.SHARERS))
     case = Mean(size=host_memory.MUCH_BYTES // (4 * len(ranks)) - less)
 
-    def not_this_way(*_: Any) -> None:
+    def not_this_way(*_: Any, **__: Any) -> None:
         raise ProgramError("not this way")
 
     assert answers(real, case, nodes=[ranks]) == [sum(ranks) / len(ranks)] * len(ranks)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.method import Method
-from paceline.algorithms.core.values import Rank
-from paceline.algorithms.methods.dynamic_batch import DbsSgd, SyncDbsSgd, apportion
+from paceline.algorithms.core.values import Contribution, Rank
+from paceline.algorithms.methods.dynamic_batch import DbsSgd, SyncDbsSgd, Timed, apportion
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.checking.replay import Recording, replay
 from paceline.records.trace import Schedule, Trace
@@ -64,6 +64,20 @@ def test_batches_change_after_the_interval_and_not_before() -> None:
     ]
     assert batches[0] == (BASE,) * 8
     assert batches[1] != batches[0]
+
+
+def test_a_gradient_counts_by_its_batch_or_all_the_same() -> None:
+    """The weight of a gradient of 3 samples, where a worker has 4 on average."""
+    push = Timed(1.0, Contribution(rank=Rank(0), step=0, version=0, samples=3), seconds=1.0, base=4.0)
+    assert DbsSgd().weight(push) == 0.75
+    assert DbsSgd(weighting="equal").weight(push) == 1.0
+
+
+def test_equal_weights_change_the_weights_and_not_the_times() -> None:
+    methods = DbsSgd(weighting="equal"), DbsSgd()
+    equal, by_batch = (simulated(method, unlike(), updates=200) for method in methods)
+    assert equal.spans == by_batch.spans
+    assert not np.allclose(equal.weights, by_batch.weights)
 
 
 def batches(trace: Trace) -> tuple[int, ...]:

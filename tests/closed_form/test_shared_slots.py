@@ -84,6 +84,9 @@ def test_cores_share_the_memory_of_their_node() -> None:
     assert found == pytest.approx(ALPHA_S + 4 * 9e6 / slow.bytes_per_s)
     _, found = seconds(cluster(4, memory=slow), "Reduce", 1e6)
     assert found == pytest.approx(4 * 2e6 / slow.bytes_per_s + ALPHA_S + 7e6 / CORE)  # only the root reads
+    _, found = seconds(cluster(4, memory=slow), "Reduce", 8e6)  # a shared sum: all add and publish, the root reads
+    turns = -(-8e6 // PIECE_BYTES) * 2
+    assert found == pytest.approx(4 * (16e6 + 14e6 + 4e6) / slow.bytes_per_s + turns * ALPHA_S + 16e6 / CORE)
 
 
 def test_what_fits_into_the_cache_is_as_fast_as_the_cache() -> None:

@@ -27,7 +27,7 @@ from paceline.workloads.reading.reader import Counts, Reader
 from tests.records import numbered
 
 SEEDS = st.integers(0, 2**32 - 1)
-STRATEGIES = st.sampled_from(["scattered", "strided", "contiguous"])
+STRATEGIES = st.sampled_from(["scattered", "strided", "contiguous", "sharded"])
 COUNTS = st.lists(st.integers(1, 4), min_size=1, max_size=6)
 EQUAL = st.builds(lambda workers, batch: [batch] * workers, st.integers(1, 6), st.integers(1, 4))
 SPARE = st.integers(0, 40)
@@ -108,6 +108,19 @@ def test_contiguous_runs_of_an_epoch_hold_every_sample_once(
     order = order_of("contiguous", counts, spare, seed, buffer)
     seen = [place for worker in range(len(counts)) for place in epoch_of(order, epoch, worker, counts)]
     assert sorted(seen) == list(range(order.num_samples))
+
+
+@given(counts=COUNTS, spare=SPARE, seed=SEEDS, buffer=BUFFERS, epochs=st.integers(1, 4))
+def test_a_shard_is_its_workers_own_in_every_epoch(
+    counts: list[int], spare: int, seed: int, buffer: int, epochs: int
+) -> None:
+    order = order_of("sharded", counts, spare, seed, buffer)
+    workers, number = len(counts), order.num_samples
+    for worker in range(workers):
+        shard = list(range(number * worker // workers, number * (worker + 1) // workers))
+        seen = list(islice(used(order, worker, counts), epochs * len(shard)))
+        for epoch in range(epochs):
+            assert sorted(seen[epoch * len(shard) : (epoch + 1) * len(shard)]) == shard
 
 
 @given(counts=COUNTS, spare=SPARE, seed=SEEDS, strategy=STRATEGIES, index=st.integers(0, 99))

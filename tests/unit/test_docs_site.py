@@ -15,8 +15,11 @@ import yaml
 
 from docs.site_build import command_page, device_page, link_page, packages_picture, record_page
 from docs.site_build.api_pages import PACKAGES, pages, place_of
+from docs.site_build.claim_tables import MARK, chosen, filled
 from docs.site_build.links import adapted, linked_files
 from paceline.cli.app import app
+from paceline.papers import Claim
+from paceline.papers.reproduce import PAPERS, every_claim
 from paceline.records.tables import SCHEMAS
 from paceline.topologies import LINKS, STORAGE
 from paceline.topologies.catalogue.device_catalogue import SPECS
@@ -58,7 +61,7 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
     assert all((ROOT / "docs" / path).exists() for path in [*SITE["extra"]["polyfills"], *SITE["extra_css"]])
 
 
-@pytest.mark.parametrize("name", ["links", "tables", "packages_picture", "api_pages", "doctest_blocks"])
+@pytest.mark.parametrize("name", ["links", "tables", "claim_tables", "packages_picture", "api_pages", "doctest_blocks"])
 def test_examples_of_the_generators(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"docs.site_build.{name}")).failed == 0
 
@@ -131,11 +134,37 @@ def test_measured_errors_are_those_of_the_pages_that_are_named() -> None:
         assert not [figure for figure in re.findall(r"\d+(?:\.\d+)?", words) if figure not in rounded], words
 
 
-def test_the_claims_of_the_papers_are_counted() -> None:
-    page = (ROOT / "docs/results/papers.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| .+ \| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
-    holds, misses, open_ = (sum(map(int, column)) for column in zip(*rows, strict=True))
-    assert f"{holds} hold, {misses} miss, {open_} cannot be decided" in TRUST
+def written_pages() -> dict[str, str]:
+    """The pages that people write, by path: all but those of docs/results."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    kept = [page for page in pages if (ROOT / "docs/results") not in page.parents]
+    return {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in kept}
+
+
+def made_result(claim: Claim, verdict: str) -> dict[str, Any]:
+    """A result of a claim as in papers.json, with a made-up figure."""
+    keys = ("name", "paper", "kind", "published", "unit", "holds_if", "measured")
+    ours = {"claim": claim.sentence, "predicted": 1.5, "low": 1.0, "high": 2.0, "share": 0.4, "verdict": verdict}
+    return {key: getattr(claim, key) for key in keys} | ours
+
+
+def test_verdicts_of_claims_are_those_of_the_stored_results() -> None:
+    """Where a written page has the mark of claims, the site shows their results; it has no others."""
+    results = [made_result(claim, "undecidable") for claim in every_claim().values()]
+    marked = {path: MARK.findall(text) for path, text in written_pages().items()}
+    assert {name for names in marked.values() for name in names} == {*PAPERS, "digits-dbs-rate"} - {"digits"}
+    for path, text in written_pages().items():
+        shown = re.findall(r"^\| \*\*([\w.-]+)\*\*.* \*\*undecidable\*\* \|$", filled(text, results), re.MULTILINE)
+        expected = [row["name"] for name in marked[path] for row in chosen(name, results)]
+        assert shown == expected and (shown or not marked[path]), path
+    with pytest.raises(ValueError, match=r"of which papers\.json has none"):
+        filled("<!-- claims of icmla18 -->", results)
+
+
+def test_no_verdict_is_written_by_hand() -> None:
+    names = "|".join(re.escape(name) for name in every_claim())
+    verdict = re.compile(rf"undecidable|cannot be decided|(?:{names})\W.*\b(?:holds|misses)\b")
+    assert {path: found for path, text in written_pages().items() if (found := verdict.findall(text))} == {}
 
 
 def test_the_citation_has_the_version() -> None:

@@ -27,6 +27,7 @@ PAPERS = {
     "softsync-p775": ["stop.epochs=0.5"],
     "dbs-mnist": ["stop.epochs=0.5"],
     "dbs-cifar10": ["stop.epochs=0.5"],
+    "fashion-lenet": ["stop.samples=512"],
     "pnnl-dgx1": ["stop.updates=3"],
     "pnnl-sandy-bridge": ["stop.updates=3", "cluster.nodes[0].count=4", "cluster.network.leaves=2"],
     "icmla17-cifar10": [
@@ -36,7 +37,7 @@ PAPERS = {
         "extrapolate.stand_in.learning_rates=[0.1]",
     ],
 }
-"""changes for a short horizon of the scenarios of `paceline reproduce`"""
+"""changes for a short horizon of the scenarios of `paceline reproduce`, and of one with real images"""
 WIDE_AREA = {
     "wan-diloco": ["stop.seconds=20 s"],
     "two-datacentres": ["stop.samples=32768"],

@@ -9,7 +9,10 @@ import pytest
 
 import paceline
 from paceline.algorithms.core.errors import InputError
+from paceline.records.document import to_json
 from paceline.reports.comparison.ranking import soonest
+from paceline.reports.html.document import render
+from paceline.reports.run_answer import answer_of_runs
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.scenarios.resolution.plan import refuse_simulated_only
@@ -47,9 +50,28 @@ def test_numbers_are_the_stand_ins_and_sizes_and_times_the_models() -> None:
 
 
 def test_a_run_with_a_stand_in_says_so() -> None:
-    (note,) = [line for line in outside(lenet().plans()[0]) if line.startswith("workload.stand_in")]
-    assert "digits-mlp on digits stands in for lenet, because its data set was not found" in note
-    assert not [line for line in outside(lenet(learning="none").plans()[0]) if line.startswith("workload.stand_in")]
+    (note,) = [line for line in outside(lenet().plans()[0]) if line.startswith("Learned on")]
+    assert note == (
+        "Learned on the digits of scikit-learn, which stand in for MNIST: losses and accuracies are those of "
+        "digits-mlp, sizes and times those of lenet. To train lenet itself, give workload.data_dir."
+    )
+    assert not [line for line in outside(lenet(learning="none").plans()[0]) if line.startswith("Learned on")]
+
+
+def test_every_form_of_an_answer_names_the_stand_in() -> None:
+    """As text, HTML and JSON, for a scenario of a paper."""
+    scenario = paceline.load("dbs-mnist", ["stop.epochs=0.2"], algorithms=["async-sgd"])
+    answer = answer_of_runs(paceline.simulate(scenario))
+    words = "Learned on the digits of scikit-learn, which stand in for MNIST"
+    assert any(note.startswith(words) for note in answer.notes)
+    assert words in to_json(answer.data()) and words in render(answer)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("paceline.workloads.datasets.catalogue.INSTALLED", tmp_path)
+    (note,) = [line for line in outside(lenet(dataset="fashion-mnist").plans()[0]) if line.startswith("Learned on")]
+    assert "stand in for Fashion-MNIST" in note
+    assert note.endswith("give workload.data_dir, or apt-get install dataset-fashion-mnist.")
 
 
 def test_the_model_itself_is_trained_if_its_data_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import paceline
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Learner
 from paceline.algorithms.core.values import Null, Samples
@@ -253,3 +254,39 @@ def test_a_right_workload_has_no_problems() -> None:
 def test_a_step_larger_than_an_epoch_is_an_input_error() -> None:
     with pytest.raises(InputError, match="4 x 500 = 2000 samples a step, but 1437 an epoch; give 359 at most"):
         learner("digits").load(step(0, workers=4, count=500))
+
+
+# --- a part of the data -----------------------------------------------------------------------------------------------
+
+
+def test_a_part_of_the_data_is_the_same_for_all_seeds_and_lies_in_a_larger_one() -> None:
+    few, more = (digits().limited(samples) for samples in (100, 400))
+    assert [len(part.train.labels) for part in (few, more)] == [100, 400]
+    assert [len(part.test.labels) for part in (few, more)] == [25, 100]  # 360 · 100 / 1437
+    rows = {row.numpy().tobytes() for row in more.train.inputs}
+    assert all(row.numpy().tobytes() in rows for row in few.train.inputs)
+    assert len(few.train.labels.unique()) == 10
+    assert digits().limited(None) is digits() and digits().limited(1437) is digits()
+
+
+def test_an_epoch_is_that_of_the_part() -> None:
+    learner = build("digits-mlp", seed=1, samples=100)
+    assert learner.num_samples == 100
+    assert build("resnet50", seed=1, learning="none", samples=5000).num_samples == 5000
+    assert paceline.load("quickstart", ["workload.samples=500"]).workload.num_samples == 500
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "words"),
+    [
+        ("digits-mlp", {}, "samples: found 2000, expected at most the 1437 that there are"),
+        (
+            "quadratic",
+            {"learning": "quadratic"},
+            "samples: found 2000 for quadratic, expected none: the model has no data",
+        ),
+    ],
+)
+def test_a_number_of_samples_that_there_are_not(model: str, changes: dict[str, Any], words: str) -> None:
+    given: dict[str, Any] = {"dataset": None, "learning": "train", **changes}
+    assert problems(model, samples=2000, **given) == [words]

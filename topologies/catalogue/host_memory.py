@@ -3,7 +3,7 @@
 * Figures count traffic, so a copy of n bytes moves 2 n (STREAM's count). They are those of the host's `ChargeRates`.
 * Collectives inside a node pass this memory: every member writes its value, piece by piece, into a slot of its own, and
   reads the slots of the others with its own core. `closed_forms.shared_memory_s` has their times, and the real
-  backend's channels (`backend.transports.channel`) perform them with the sizes below.
+  backend's channels (`backend.transports.shared_collectives`) perform them with the sizes below.
 
 The part of a device that communication takes from a gradient while both run.
 

@@ -4,7 +4,9 @@
            + bytes of the tree sum over groups and of every copy's update / bandwidth
 
 Groups are equal and consist of whole tiles of two cores, as the chip's second-level caches do; the remaining cores idle
-(`Spec.part`). All groups share the memory. `scaling.Scaling` models how cores slow each other. A chip of 34 tiles makes
+(`Spec.part`). All groups share the memory. How fast it is depends on what one step touches: weights, gradients and
+optimizer state of every copy, and the activations of the batch (the batch among them, as the first layer's input). Data
+that a step does not draw only take room. `scaling.Scaling` models how cores slow each other. A chip of 34 tiles makes
 four groups of 8 in quadrant and in SNC-4 mode alike; other differences of these modes were not found.
 """
 
@@ -30,8 +32,9 @@ class Partition:
         cores: the cores of one group.
         compute_s: forward and backward, memory included.
         exchange_s: summing the gradients and updating every copy.
-        needed_bytes: the memory of all copies together.
-        bytes_per_s: the sustained memory bandwidth with so many bytes in use.
+        needed_bytes: the memory of all copies together, with their data.
+        touched_bytes: the part of it that a step touches.
+        bytes_per_s: the sustained memory bandwidth with so many bytes touched.
     """
 
     groups: int
@@ -39,6 +42,7 @@ class Partition:
     compute_s: float
     exchange_s: float
     needed_bytes: float
+    touched_bytes: float
     bytes_per_s: float
 
     @property
@@ -53,7 +57,6 @@ def partitioned(
     *,
     samples: int,
     data_bytes: float = 0.0,
-    gradients: bool = True,
     optimizer_copies: int = 0,
     mode: Mode = "flat",
 ) -> Partition:
@@ -65,16 +68,15 @@ def partitioned(
         groups: the number of groups; 1 is the whole chip.
         samples: the whole batch.
         data_bytes: bytes of each group's copy of its data.
-        gradients: whether gradients and activations count towards the memory. The paper counts weights and data only.
         optimizer_copies: numbers of optimizer state per weight.
-        mode: the mode of the near memory, see `memory.sustained_bytes_per_s`.
+        mode: the mode of the near memory, see `model_work.sustained_bytes_per_s`.
 
     Raises:
         InputError: the chip has too few tiles, or its memories are too small.
     """
     part = spec.part(groups)
-    needed = _needed_bytes(spec, work, groups, samples, data_bytes, gradients, optimizer_copies)
-    speed = sustained_bytes_per_s(spec, needed, mode)
+    touched = _touched_bytes(spec, work, groups, samples, data_bytes, optimizer_copies)
+    speed = sustained_bytes_per_s(spec, touched, mode)
     rates = _group_rates(spec, work, groups, samples, speed)
     share, weights = samples / groups, 4.0 * sum(row.parameters for row in work.works)
     return Partition(
@@ -82,7 +84,8 @@ def partitioned(
         cores=part.cores or 0,
         compute_s=gradient_s(work.works, rates, share),
         exchange_s=weights * _copies_moved(groups, optimizer_copies) / speed,
-        needed_bytes=needed,
+        needed_bytes=touched + groups * data_bytes,
+        touched_bytes=touched,
         bytes_per_s=speed,
     )
 
@@ -99,7 +102,7 @@ def group_device(
 ) -> DeviceModel:
     """Returns one group of cores as a device, for the simulation of all groups as workers.
 
-    Its share of the memory bandwidth depends on the memory of all groups together. `partitioned` has the same times in
+    Its share of the memory bandwidth depends on what all groups touch in a step. `partitioned` has the same times in
     closed form.
 
     Args:
@@ -115,17 +118,16 @@ def group_device(
         InputError: as for `partitioned`.
     """
     part = spec.part(groups)
-    needed = _needed_bytes(spec, work, groups, samples, data_bytes, True, optimizer_copies)
+    touched = _touched_bytes(spec, work, groups, samples, data_bytes, optimizer_copies)
+    speed = sustained_bytes_per_s(spec, touched, mode)
     made = device(part, work, samples=-(-samples // groups), optimizer_copies=optimizer_copies)
-    rates = _group_rates(spec, work, groups, samples, sustained_bytes_per_s(spec, needed, mode))
     own = made.rates
     assert own is not None, "a device of the catalogue has rates"
-    bandwidths = ((0.0, sustained_bytes_per_s(spec, needed, mode) / groups),)
     return replace(
         made,
-        times=GradientTimesByBatch(work.name, rates, work.works),
-        rates=replace(own, bandwidths=bandwidths),
-        provenance=f"{made.provenance}; {groups} groups need {needed / 1e9:.3g} GB in {mode} mode",
+        times=GradientTimesByBatch(work.name, _group_rates(spec, work, groups, samples, speed), work.works),
+        rates=replace(own, bandwidths=((0.0, speed / groups),)),
+        provenance=f"{made.provenance}; a step of {groups} groups touches {touched / 1e9:.3g} GB in {mode} mode",
     )
 
 
@@ -149,16 +151,17 @@ def _copies_moved(groups: int, optimizer_copies: int) -> int:
     return 5 * (groups - 1) + groups * (3 + 2 * optimizer_copies)
 
 
-def _needed_bytes(
-    spec: Spec, work: WorkLike, groups: int, samples: int, data_bytes: float, gradients: bool, optimizer_copies: int
+def _touched_bytes(
+    spec: Spec, work: WorkLike, groups: int, samples: int, data_bytes: float, optimizer_copies: int
 ) -> float:
+    """Returns the bytes that a step touches; raises `InputError` if these and the data do not fit into the memories."""
     needs = footprint(spec, work, optimizer_copies=optimizer_copies)
-    copies = needs.weights_bytes + needs.optimizer_bytes + data_bytes + (needs.gradients_bytes if gradients else 0.0)
-    needed = groups * copies + (samples * needs.activation_bytes + needs.workspace_bytes if gradients else 0.0)
-    there = (spec.memory_bytes or 0.0) + (spec.far_bytes or 0.0)
+    copy_bytes = needs.weights_bytes + needs.gradients_bytes + needs.optimizer_bytes
+    touched = groups * copy_bytes + samples * needs.activation_bytes + needs.workspace_bytes
+    needed, there = touched + groups * data_bytes, (spec.memory_bytes or 0.0) + (spec.far_bytes or 0.0)
     if needed > there:
         raise InputError(
             f"{groups} groups of {work.name} need {needed / 1e9:.3g} GB of {there / 1e9:g} GB on {spec.name}: "
             f"{(needed - there) / 1e9:.2g} GB too much"
         )
-    return needed
+    return touched

@@ -155,6 +155,18 @@ class Examples:
         """Returns the same examples, rounded to this type."""
         return replace(self, train=self.train.rounded(dtype), test=self.test.rounded(dtype))
 
+    def limited(self, samples: int | None) -> Examples:
+        """Returns a part of the data set: so many training samples, and the same share of the held-out ones.
+
+        They are the first of an order that is the same for all seeds, so a smaller part lies in a larger one.
+
+        Args:
+            samples: the number of training samples, at most those that there are; None: all.
+        """
+        if samples is None or samples == self.num_samples:
+            return self
+        return _part(self, samples)
+
     def first(self, count: int) -> LabelledBatch:
         """Returns the first training samples in the model's form, in single precision."""
         return self.shaped(self.train.at(slice(0, count)).rounded(torch.float32), torch.float32)
@@ -167,6 +179,16 @@ class Examples:
             dtype: the type of floating-point numbers.
         """
         return LabelledBatch(self.prepare(batch.inputs, dtype), batch.labels)
+
+
+@lru_cache(maxsize=2)
+def _part(examples: Examples, samples: int) -> Examples:
+    held_out = max(1, round(len(examples.test.labels) * samples / examples.num_samples))
+    train, test = (
+        half.at(torch.from_numpy(np.sort(np.random.default_rng(0).permutation(len(half.labels))[:count])))
+        for half, count in ((examples.train, samples), (examples.test, held_out))
+    )
+    return replace(examples, train=train, test=test)
 
 
 FILE = "digits.npz"

@@ -212,6 +212,7 @@ def trained(
     seed: int,
     dtype: torch.dtype,
     reading: ReadingSettings | None = None,
+    samples: int | None = None,
 ) -> TorchLearner:
     """Builds the learner of a valid workload (see `building.problems`); the arguments are those of `building.build`.
 
@@ -221,11 +222,11 @@ def trained(
     known = known_model(model)
     if known is None:
         try:
-            return _own(model, dataset, data_dir, seed, dtype, reading)
+            return _own(model, dataset, data_dir, seed, dtype, reading, samples)
         except InputError as error:
             raise InputError(f"workload.model: {model!r} cannot be trained with seed {seed}: {error}") from error
     module = prepared(custom.unpacked(known.make()).module)
-    examples = named(dataset or str(known.data), data_dir, known.shape)
+    examples = named(dataset or str(known.data), data_dir, known.shape).limited(samples)
     draw = _draw(examples, reading, seed, dtype)
     random = known.size is not None and known.size.drops
     return TorchLearner(module, examples, uniform(module, seed), seed=seed, dtype=dtype, draw=draw, random=random)
@@ -307,9 +308,10 @@ def _own(
     seed: int,
     dtype: torch.dtype,
     reading: ReadingSettings | None,
+    samples: int | None,
 ) -> TorchLearner:
     own = custom.made(model, seed)
-    examples, random = _tried(own, _examples(own, dataset, data_dir))
+    examples, random = _tried(own, _examples(own, dataset, data_dir).limited(samples))
     module, loss = prepared(copy.deepcopy(own.module)), _loss(own, examples)
     draw = _draw(examples, reading, seed, dtype)
     start = custom.start_of(own.module)

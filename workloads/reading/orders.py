@@ -11,6 +11,8 @@
   than the length of a buffer. Runs rotate among the workers between epochs: in epoch e all begin ⌊N j/P⌋ records nearer
   to the front, j = e mod P, wrapping around to the end of the file. With equal batches no run crosses the end of the
   file, so an epoch begins P runs; with unequal batches one run may cross it, and is read as two.
+* sharded: worker r reads the records ⌊N r/P⌋ … ⌊N (r + 1)/P⌋ in every epoch of its own, whatever the batches: its part
+  of the data never changes. Windows are as with contiguous.
 
 The settings of a scenario for reading samples.
 """
@@ -29,7 +31,7 @@ from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.values import Samples
 from paceline.workloads.sampling import check, cut, shuffled
 
-Strategy = Literal["scattered", "strided", "contiguous"]
+Strategy = Literal["scattered", "strided", "contiguous", "sharded"]
 Places = NDArray[np.int64]
 
 
@@ -54,7 +56,7 @@ class Order:
     """The order in which samples are used; see the top of this file.
 
     Args:
-        strategy: scattered, strided or contiguous.
+        strategy: scattered, strided, contiguous or sharded.
         num_samples: number of samples in the file.
         seed: seed of the shuffling.
         buffer: number of records of a window.
@@ -80,7 +82,7 @@ class Order:
         if together > self.num_samples:
             check(self.num_samples, workers=samples.workers, count=-(-together // samples.workers))
         match self.strategy:
-            case "contiguous":
+            case "contiguous" | "sharded":
                 return np.concatenate([self._shuffled(window)[part] for window, part in self._windows(samples)])
             case "strided":
                 dealt = _dealt(np.arange(first, first + samples.count), together, samples.workers)
@@ -93,24 +95,35 @@ class Order:
 
     def pieces(self, samples: Samples) -> list[Piece]:
         """Returns the pieces that must be in memory for a step, in the order of reading; see `Held`."""
-        if self.strategy != "contiguous":
+        if self.strategy in ("strided", "scattered"):
             return [Piece(int(place), 1) for place in self.positions(samples)]
         return [piece for window, _ in self._windows(samples) for piece in self._pieces(window)]
 
     def _windows(self, samples: Samples) -> Iterator[tuple[ShuffleWindow, slice]]:
         """Yields the windows of a step's samples, with the slice of samples in each."""
-        (first, together), count = cut(samples), samples.count
-        first -= samples.part * count  # the micro-batches of a worker are in one region
-        low, high = (self.num_samples * edge // together for edge in (first, first + samples.parts * count))
+        count, fixed = samples.count, self.strategy == "sharded"
+        low, high = self._shard(samples) if fixed else self._run(samples)
         place, end = samples.number * count, (samples.number + 1) * count
         while place < end:
             epoch, inside = divmod(place, high - low)
             start = inside // self.buffer * self.buffer
             size = min(self.buffer, high - low - start)
             part = slice(inside - start, min(size, inside - start + end - place))
-            ahead = self.num_samples * (epoch % samples.workers) // samples.workers
+            ahead = 0 if fixed else self.num_samples * (epoch % samples.workers) // samples.workers
             yield ShuffleWindow(epoch, (low + start - ahead) % self.num_samples, size), part
             place += part.stop - part.start
+
+    def _run(self, samples: Samples) -> tuple[int, int]:
+        """Returns the ends of a worker's run of the file in the first epoch."""
+        first, together = cut(samples)
+        first -= samples.part * samples.count  # the micro-batches of a worker are in one run
+        low, high = (self.num_samples * edge // together for edge in (first, first + samples.parts * samples.count))
+        return low, high
+
+    def _shard(self, samples: Samples) -> tuple[int, int]:
+        """Returns the ends of a worker's own part of the file."""
+        low, high = (self.num_samples * edge // samples.workers for edge in (samples.worker, samples.worker + 1))
+        return low, high
 
     def _shuffled(self, window: ShuffleWindow) -> Places:
         return (window.start + _mixed(window, self.seed)) % self.num_samples
@@ -178,7 +191,7 @@ class ReadingSettings:
 
     Args:
         strategy: the order of the samples, which determines the pieces.
-        buffer: number of records that are shuffled together, if the strategy is contiguous.
+        buffer: number of records that are shuffled together, if the strategy is contiguous or sharded.
         prefetch: number of batches that are read ahead; 0: a rank waits for every batch.
         record: bytes of one sample in the file; None: those of the data set.
     """
