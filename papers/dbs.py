@@ -394,13 +394,14 @@ def closer(data: Data, given: Given) -> float:
 def _explained(data: Data, rivals: tuple[Method, ...], given: Given) -> Iterator[str]:
     """Yields what was trained, the tuned hyper-parameters, and the difference after equal time."""
     yield trained_words(given, data)
-    chosen = {method: tuned(given, data, method) for method in ("dbs-sgd", *rivals)}
+    methods: tuple[Method, ...] = ("dbs-sgd", *rivals)
+    chosen = {method: tuned(given, data, method) for method in methods}
     listed = "; ".join(f"{method} {best.rate:g} with momentum {best.momentum:g}" for method, best in chosen.items())
     yield f"Best learning rates of a gradient, η / (1 − μ): {listed}."
     seeds = range(1, given.choose(10, 3) + 1)
     runs = {
-        method: [run_of(replace(given, seed=seed), data, method, best) for seed in seeds]
-        for method, best in chosen.items()
+        method: [run_of(replace(given, seed=seed), data, method, chosen[method]) for seed in seeds]
+        for method in methods
     }
     means = ", ".join(
         f"{method} {np.mean([run.loss for run in of]):.3f}, {np.mean([run.accuracy for run in of]):.1f} %, "

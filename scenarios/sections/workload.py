@@ -91,7 +91,7 @@ def usual_data(model: str, dataset: str | None) -> str | None:
         dataset: the data set, if one is given.
 
     >>> usual_data("lenet", None), usual_data("lenet", "fashion-mnist"), usual_data("resnet50", None)
-    ('mnist', 'fashion-mnist', None)
+    ('mnist', 'fashion-mnist', 'images')
     """
     return dataset or (known.data if (known := known_model(model)) else None)
 

@@ -488,7 +488,7 @@ def test_a_stored_file_that_holds_no_results_is_refused(claims: list[Claim], tmp
 
 
 def test_the_published_pages_are_those_of_the_published_document() -> None:
-    """Results are of full runs with today's words, for every plausible value of the inputs; what is missing is named."""
+    """Results are of full runs with today's words, for all plausible inputs; claims without a result are named."""
     stored = json.loads((PUBLISHED / registry.FILE).read_text(encoding="utf-8"))
     results = stored["results"]
     Document.model_validate({"results": results})
