@@ -12,16 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.core.errors import InputError
 from paceline.papers.claim import Claim, Input, first_word
 from paceline.papers.reproduce import Computation, Stored
-from paceline.papers.verdicts import TOLERANCE
+from paceline.papers.verdicts import LOGARITHMIC, TOLERANCE, Case, effect_of, scale_of
 from paceline.reports.blocks import Answer, Column, Table
 from paceline.reports.blocks import Claim as Sentence
 
@@ -97,15 +97,13 @@ def infer(claims: Sequence[Claim], computation: Computation, progress: Progress 
         computation: How they are computed.
         progress: Called after each figure.
 
-    Raises:
-        InputError: If no claim of the paper belongs to a table.
+    Returns:
+        One inference for each table; none if no claim with a published figure belongs to one.
     """
     tables: dict[str, list[Claim]] = {}
     for claim in claims:
         if claim.together and claim.published:
             tables.setdefault(claim.together, []).append(claim)
-    if not tables:
-        raise InputError("--infer: found no claim with a published figure that belongs to a table")
     steps, done = sum(map(len, tables.values())) * 2, 0
     inferred = []
 
@@ -145,21 +143,18 @@ class _Response:
     """How a claim's figure depends on its inputs, interpolated between the computed cases."""
 
     def __init__(self, claim: Claim, result: Stored) -> None:
-        first, *others = result["cases"]
-        figures = [figure for case in result["cases"] for figure in case["figures"]]
-        self.claim, self.central = claim, first["figures"]
-        self.logarithmic = claim.bounds == (0.0, math.inf) and min(figures) > 0
+        cases = [Case(tuple(case["changed"].items()), tuple(case["figures"])) for case in result["cases"]]
+        self.claim, self.central, self.scale = claim, cases[0].figures, scale_of(claim, cases)
+        central = [self.scale.there(figure) for figure in self.central]
+        self.mean = fmean(central)
+        """with the most plausible inputs, on the claim's scale"""
         self.effects: dict[str, dict[str, float]] = {}
         """by input and its value"""
-        for case in others:
-            if len(case["changed"]) == 1:
-                ((name, value),) = case["changed"].items()
-                pairs = zip(case["figures"], self.central, strict=False)
-                effect = fmean(self._moved(new) - self._moved(old) for new, old in pairs)
-                self.effects.setdefault(name, {})[value] = effect
-
-    def _moved(self, figure: float) -> float:
-        return math.log(figure) if self.logarithmic else figure
+        for case in cases:
+            if len(case.changed) == 1:
+                ((name, value),) = case.changed
+                moved = [self.scale.there(figure) for figure in case.figures]
+                self.effects.setdefault(name, {})[value] = fmean(effect_of(moved, central))
 
     def miss(self, changes: Mapping[str, float]) -> float:
         """Returns the distance from the published figure in units of the tolerance.
@@ -168,8 +163,8 @@ class _Response:
             changes: The effect of each input.
         """
         assert self.claim.published is not None
-        figure = fmean(map(self._moved, self.central)) + sum(changes.values())
-        if self.logarithmic:
+        figure = self.mean + sum(changes.values())
+        if self.scale is LOGARITHMIC:
             return (figure - math.log(self.claim.published)) / math.log1p(TOLERANCE)
         return (figure - self.claim.published) / (TOLERANCE * abs(self.claim.published))
 
@@ -180,7 +175,7 @@ class _Axis:
 
     given: Input
 
-    @property
+    @cached_property
     def numbers(self) -> list[float] | None:
         """The numbers of the plausible values, ascending; None if they are words."""
         try:
@@ -188,11 +183,18 @@ class _Axis:
         except ValueError:
             return None
 
-    @property
+    @cached_property
     def bounds(self) -> tuple[float, float]:
+        """The least and the largest coordinate."""
         if self.numbers is None:
             return 0.0, len(self.given.plausible) - 1.0
         return self._place(self.numbers[0]), self._place(self.numbers[-1])
+
+    @cached_property
+    def points(self) -> tuple[list[float], list[str]]:
+        """The coordinates of the plausible values that are numbers, ascending, and the values as text."""
+        texts = sorted(self.given.plausible, key=lambda text: float(first_word(text)))
+        return [self._place(float(first_word(text))) for text in texts], texts
 
     def _place(self, number: float) -> float:
         """Returns the coordinate of a number: its logarithm, if all are positive."""
@@ -214,17 +216,16 @@ class _Axis:
             return 0.0
         if self.numbers is None:
             return effects.get(self.given.plausible[round(coordinate)], 0.0)
-        points = sorted((self._place(float(first_word(text))), effects.get(text, 0.0)) for text in self.given.plausible)
-        places, effects_there = (list(column) for column in zip(*points, strict=True))
-        return float(np.interp(coordinate, places, effects_there))
+        places, texts = self.points
+        return float(np.interp(coordinate, places, [effects.get(text, 0.0) for text in texts]))
 
     def pull(self, coordinate: float) -> float:
         """Returns the distance from the most plausible value, in ranges."""
         low, high = self.bounds
         if self.numbers is None:
             return float(round(coordinate) != 0)
-        centre = self._place(float(first_word(self.given.value)))
-        return abs(coordinate - centre) / ((high - low) or 1.0)
+        places, texts = self.points
+        return abs(coordinate - places[texts.index(self.given.value)]) / ((high - low) or 1.0)
 
 
 def _fitted(responses: Sequence[_Response], varied: Mapping[str, Input]) -> dict[str, str]:

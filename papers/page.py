@@ -88,7 +88,8 @@ def _summary(results: Mapping[str, Sequence[Stored]]) -> list[str]:
     lines = [*markdown_table(headers, rows), ""]
     if any(result["quick"] for result in every):
         lines += ["Some figures are of `--quick` runs, which are short.", ""]
-    if missing := [f"`{name}`" for name in every_claim() if name not in {result["name"] for result in every}]:
+    computed = {result["name"] for result in every}
+    if missing := [f"`{name}`" for name in every_claim() if name not in computed]:
         lines += [f"Not computed since the claims were last changed: {', '.join(missing)}.", ""]
     headlines = [result for result in every if result["kind"] == "headline"]
     return [*lines, "## Headlines", "", *claims_table(headlines), ""] if headlines else lines

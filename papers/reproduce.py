@@ -119,25 +119,22 @@ class Computation:
             claim: The claim.
             again: Whether it is computed in any case.
         """
-        path = None if self.store is None else self.store / f"{claim.name}.json"
-        digest = self._digest(claim)
-        if path is not None and not again and path.exists():
-            stored: Stored = json.loads(path.read_text(encoding="utf-8"))
-            if stored.pop("digest", "") == digest:
-                return stored
+        if not again and (stored := self.stored(claim)) is not None:
+            return stored
         inputs = self.inputs_of(claim)
         answer = document(claim, inputs, predicted(claim, inputs, self.effort), quick=self.effort.quick)
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, to_json({**answer, "digest": digest}) + "\n")
+        if self.store is not None:
+            self.store.mkdir(parents=True, exist_ok=True)
+            write_whole(self.store / f"{claim.name}.json", to_json({**answer, "digest": self._digest(claim)}) + "\n")
         return answer
 
-    def is_stored(self, claim: Claim) -> bool:
-        """Whether `result` would not compute the claim."""
+    def stored(self, claim: Claim) -> Stored | None:
+        """Returns the stored result of a claim; None if there is none, or something has changed since."""
         path = None if self.store is None else self.store / f"{claim.name}.json"
         if path is None or not path.exists():
-            return False
-        return bool(json.loads(path.read_text(encoding="utf-8")).get("digest") == self._digest(claim))
+            return None
+        result: Stored = json.loads(path.read_text(encoding="utf-8"))
+        return result if result.pop("digest", "") == self._digest(claim) else None
 
     def _digest(self, claim: Claim) -> str:
         inputs = self.inputs_of(claim)
@@ -253,7 +250,7 @@ def reproduce(
             progress(f"{len(figures)} of {len(claims)} claims", len(figures) / max(1, len(claims)))
 
     if not again:
-        keep({claim.name: _result(claim, computation, False) for claim in claims if computation.is_stored(claim)})
+        keep({claim.name: stored for claim in claims if (stored := computation.stored(claim)) is not None})
     simulated = [claim for claim in claims if not claim.measured and claim.name not in figures]
     tasks = _tasks(simulated, computation, again)
     for position, done in each(_computed, tasks, jobs=jobs, preload=[__name__, ENGINE]):

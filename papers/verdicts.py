@@ -224,14 +224,35 @@ def _case(claim: Claim, central: Given, changes: tuple[tuple[str, str], ...], se
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class Scale:
     """The scale on which figures are averaged and effects add up: logarithms, or the figures themselves."""
 
     there: Callable[[float], float]
     back: Callable[[float], float]
 
 
-PLAIN, LOGARITHMIC = _Scale(float, float), _Scale(lambda x: math.log(x) if x > 0 else -math.inf, math.exp)
+PLAIN, LOGARITHMIC = Scale(float, float), Scale(lambda x: math.log(x) if x > 0 else -math.inf, math.exp)
+
+
+def scale_of(claim: Claim, cases: Sequence[Case]) -> Scale:
+    """Returns the scale of a claim's figures: logarithms if they are positive by nature, and all are.
+
+    Args:
+        claim: The claim.
+        cases: Its computed figures.
+    """
+    positive = claim.bounds == (0.0, math.inf) and min(figure for case in cases for figure in case.figures) > 0
+    return LOGARITHMIC if positive else PLAIN
+
+
+def effect_of(figures: Sequence[float], central: Sequence[float]) -> list[float]:
+    """Returns the differences that a change makes, on the claim's scale, between equal seeds.
+
+    Args:
+        figures: With the change; of the first seeds, if there are fewer.
+        central: Without the change.
+    """
+    return [figure - same for figure, same in zip(figures, central, strict=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +301,7 @@ def judge(claim: Claim, cases: Sequence[Case], plausible: Mapping[str, Sequence[
     >>> both.share, both.verdict, both.decides, both.shares["batch"]
     (0.5, 'undecidable', 'batch', {'64': 1.0, '16': 0.0})
     """
-    every = [figure for case in cases for figure in case.figures]
-    scale = LOGARITHMIC if claim.bounds == (0.0, math.inf) and min(every) > 0 else PLAIN
+    scale = scale_of(claim, cases)
     moved = [tuple(scale.there(figure) for figure in case.figures) for case in cases]
     varied = {name: tuple(values) for name, values in plausible.items() if len(values) > 1}
     combinations = _combinations(list(varied.values()))
@@ -352,8 +372,7 @@ def _added(
     """Returns estimates to which each changed input adds its effect, the mean difference between equal seeds."""
     central = moved[0]
     differences = {
-        case.changed[0]: [figure - same for figure, same in zip(figures, central, strict=False)]
-        for case, figures in zip(cases[1:], moved[1:], strict=True)
+        case.changed[0]: effect_of(figures, central) for case, figures in zip(cases[1:], moved[1:], strict=True)
     }
     spread, free = _pooled(list(differences.values()))
     if not free and len(central) > 1:  # one seed for each change: its noise is that of two independent runs

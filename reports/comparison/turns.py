@@ -196,7 +196,10 @@ def change_of(alone: Scenario, costs: MeasuredCosts, run: Run, predicted: Sequen
     speed = MachineSpeed.read(run.machine.get("speed"))
     if speed is None or costs.slowness is None or costs.paced:
         return None
-    (simulated,) = simulate(alone, machine=costs.at(speed.slowness), learned=predicted)
+    (plan,) = alone.plans()
+    own = [each for each in predicted if (each.algorithm, each.seed) == (run.algorithm, run.seed)]
+    learned = [replace(each, algorithm=plan.name) for each in own]  # alone, a method has no options in its name
+    (simulated,) = simulate(alone, machine=costs.at(speed.slowness), learned=learned)
     return MachineChange(
         predicted=costs.slowness,
         measured=speed.slowness,
