@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, pairwise, zip_longest
 from typing import Literal
 
 import numpy as np
@@ -92,7 +92,10 @@ def one_round(pairs: Sequence[tuple[int, int]], nbytes: float, reduces: bool = F
 
 
 def side_by_side(lists: Sequence[Rounds]) -> Rounds:
-    """Merges the rounds of groups that have no rank in common; all lists have the same shape."""
+    """Merges the rounds of groups that have no rank in common. A group with fewer rounds takes no part in the last ones;
+    rounds that are merged differ only in their messages.
+    """
+    together = ([round_ for round_ in rounds if round_ is not None] for rounds in zip_longest(*lists))
     return tuple(
         replace(
             rounds[0],
@@ -100,7 +103,7 @@ def side_by_side(lists: Sequence[Rounds]) -> Rounds:
             targets=np.concatenate([round_.targets for round_ in rounds]),
             nbytes=np.concatenate([round_.nbytes for round_ in rounds]),
         )
-        for rounds in zip(*lists, strict=True)
+        for rounds in together
     )
 
 
