@@ -92,8 +92,9 @@ def one_round(pairs: Sequence[tuple[int, int]], nbytes: float, reduces: bool = F
 
 
 def side_by_side(lists: Sequence[Rounds]) -> Rounds:
-    """Merges the rounds of groups that have no rank in common. A group with fewer rounds takes no part in the last ones;
-    rounds that are merged differ only in their messages.
+    """Merges the rounds of groups that have no rank in common; rounds that are merged differ only in their messages.
+
+    A group with fewer rounds takes no part in the last ones.
     """
     together = ([round_ for round_ in rounds if round_ is not None] for rounds in zip_longest(*lists))
     return tuple(
