@@ -164,10 +164,10 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
 def parse_entry(value: object, info: ValidationInfo) -> AlgorithmEntry:
     """Parses an algorithm: its name, or a mapping with its name, a label and hyper-parameters."""
-    if isinstance(value, AlgorithmEntry):
-        return value
-    if isinstance(value, Method):
-        return AlgorithmEntry(value)
+    if isinstance(value, AlgorithmEntry | Method):
+        entry = value if isinstance(value, AlgorithmEntry) else AlgorithmEntry(value)
+        _check_placed(entry.method, dataclasses.asdict(entry.method), info)
+        return entry
     given = {"name": value} if isinstance(value, str) else value
     if not isinstance(given, dict):
         raise expected("the name of a method, or a mapping with its name and hyper-parameters")
@@ -217,14 +217,18 @@ def _with(
             faults += wrongs if name in given else map(_of_all, wrongs)
     complain(faults)
     made = _made(method, right)
-    if not placed:
-        return made
+    if placed:
+        _check_placed(made, right, info)
+    return made
+
+
+def _check_placed(method: Method, values: dict[str, Any], info: ValidationInfo) -> None:
+    """Complains if the workers of the cluster cannot run a method; `values` are the given hyper-parameters."""
     if "cluster" in info.data:
         nodes = info.data["cluster"].placement
-        figures = missing_figures(made.guarantees, made.bounds(sum(map(len, nodes))))
+        figures = missing_figures(method.guarantees, method.bounds(sum(map(len, nodes))))
         unbounded = [f"bounds: {guarantee.slug}: {words}" for guarantee, words in figures.items()]
-        complain([_blame(text, right) for text in [*made.problems(nodes), *unbounded]])
-    return made
+        complain([_blame(text, values) for text in [*method.problems(nodes), *unbounded]])
 
 
 def _made(method: type[Method], values: dict[str, Any]) -> Method:

@@ -9,6 +9,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemorySgd
 from paceline.checking.replay import Recording, ReplayError, replay
 from paceline.records.trace import Schedule
+from paceline.scenarios import ScenarioError, load
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.support import FixedTiming, job_of
@@ -41,6 +42,13 @@ def test_all_workers_must_be_on_one_node(method: type[SharedMemorySgd]) -> None:
     assert method().problems(one) == []
     (problem,) = method().problems(two)
     assert problem.startswith(f"name: {method.name} shares memory; found workers on 2 nodes, expected one; ")
+
+
+@BOTH
+def test_a_method_as_an_object_is_checked_like_its_name(method: type[SharedMemorySgd]) -> None:
+    for given in (method.name, method()):
+        with pytest.raises(ScenarioError, match=f"{method.name} shares memory; found workers on 4 nodes"):
+            load("quickstart", ["cluster.nodes=[{device: p100-sxm2, count: 4}]"], algorithms=[given])
 
 
 @BOTH
