@@ -71,8 +71,7 @@ class Loader:
                 raise loaded.failure
             self._reads = loaded.reads
             self.station.accelerator.synchronize()  # a batch is loaded when it is on the device
-            self.station.span(thread, "load", start, step=samples.index)
-            self._stall_s += self.station.clock.now() - start
+            self._stall_s += self.station.span(thread, "load", start, step=samples.index) - start
         return Batch(samples, loaded.data)
 
     @property

@@ -75,10 +75,13 @@ class RankStation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", self.board.ranks[self.me.rank])
 
-    def span(self, thread: Thread, activity: Activity, start_s: float, *, step: int | None = None, **more: Any) -> None:
-        """Records an activity of the thread that ends now."""
-        layer, at = more.pop("layer", None), thread.step if step is None else step
-        self.recorder.span(self.me.rank, thread.name, activity, layer, at, start_s, self.clock.now(), **more)
+    def span(
+        self, thread: Thread, activity: Activity, start_s: float, *, step: int | None = None, **more: Any
+    ) -> float:
+        """Records an activity of the thread that ends now; returns this time."""
+        layer, at, end_s = more.pop("layer", None), thread.step if step is None else step, self.clock.now()
+        self.recorder.span(self.me.rank, thread.name, activity, layer, at, start_s, end_s, **more)
+        return end_s
 
     def standing(self, thread: Thread) -> str:
         """Describes the rank, its lane, the line of its program and the step, for messages."""

@@ -175,7 +175,7 @@ def test_spans_show_what_is_read_beside_the_program(digits: Path) -> None:
         assert {span.lane for span in read} == {"reader"} and all(span.bytes == 0 for span in read)
         assert [span.step for span in read][:10] == list(range(10)), "in order, and on beyond the last step"
         stalls = [span.end_s - span.start_s for span in mine if span.activity == "load"]
-        assert len(stalls) == 10 and trace.reads[rank].stall_s == pytest.approx(sum(stalls), abs=0.002)
+        assert len(stalls) == 10 and trace.reads[rank].stall_s == pytest.approx(sum(stalls))
 
 
 # --- as a scenario ---------------------------------------------------------------------------------------------------
