@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MANY_SPANS = 100_000
 """DERIVED: a trace of 1.2 million spans took 24 s of processor time, so this many take two"""
 OPENED: dict[str, str] = {
+    "chakra": "give ASTRA-sim its path and the name of the run as --workload-configuration, and its comm_group.json",
     "chrome": "open it at chrome://tracing, or https://ui.perfetto.dev, which sends it nowhere",
     "csv": "README.md in it gives the meaning and the unit of each column",
     "tensorboard": "show it with: tensorboard --logdir",
@@ -168,14 +169,15 @@ class ExportCommand(HintingCommand):
 
 def export(
     run: RunArgument,
-    form: Annotated[Literal["chrome", "csv", "tensorboard"], typer.Option("--format", help="The format; see above.")],
+    form: Annotated[
+        Literal["chakra", "chrome", "csv", "tensorboard"], typer.Option("--format", help="The format; see above.")
+    ],
     *,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="The new file, or with csv and tensorboard the new folder. Default: the name of the run, in this "
-            "folder.",
+            help="The new file with chrome, else the new folder. Default: the name of the run, in this folder.",
         ),
     ] = None,
     output: Annotated[Output, Only("as_json", "quiet", "verbose")],
@@ -183,6 +185,8 @@ def export(
     """Write a stored run, simulated or measured, in the format of another program.
 
     \b
+      chakra        an execution trace of each rank, with dependencies, for
+                    ASTRA-sim (simulated runs; needs paceline[chakra])
       chrome        a trace for ui.perfetto.dev and chrome://tracing: ranks and
                     lanes as tracks, counters, arrows from a message to its
                     application

@@ -13,17 +13,19 @@ from paceline.algorithms.core.checksums import read_sealed
 from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.records import Run
 from paceline.records.store import RUN_JSON, WHOLE, naming, new_folder
+from paceline.reports.export.chakra import check_chakra, write_chakra
 from paceline.reports.export.chrome import write_chrome
 from paceline.reports.export.csv_tables import write_csv
 from paceline.reports.export.tensorboard import check_tensorboard, write_tensorboard
 
-Format = Literal["chrome", "csv", "tensorboard"]
+Format = Literal["chakra", "chrome", "csv", "tensorboard"]
 ENDS: dict[Format, str] = {
+    "chakra": "-chakra",
     "chrome": ".trace.json",
     "csv": "-csv",
     "tensorboard": "-tensorboard",
 }
-"""the ends of the default names; the last two are folders"""
+"""the ends of the default names; all but chrome's are folders"""
 
 
 def export_run(run: Run, form: Format, out: Path | None = None) -> Path:
@@ -50,7 +52,9 @@ def export_run(run: Run, form: Format, out: Path | None = None) -> Path:
             write_chrome(run, file)
         return target
     with new_folder(target) as building:
-        if form == "csv":
+        if form == "chakra":
+            write_chakra(run, building, run.path.resolve().name)
+        elif form == "csv":
             write_csv(run, building)
         else:
             write_tensorboard(run, building, stored_at(run.path))
@@ -69,6 +73,9 @@ def _check(run: Run, form: Format, target: Path) -> None:
                 f"{run.path}: found a run without spans and updates; expected a run with them: run the scenario again "
                 "with --set records=full, or take --format csv"
             )
+        if form == "chakra":
+            with mistakes.noted():
+                check_chakra(run)
         if form == "tensorboard":
             with mistakes.noted():
                 check_tensorboard("--format tensorboard")
