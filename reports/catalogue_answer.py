@@ -317,6 +317,7 @@ def topology_answer(graph: Graph, figures: Description) -> Answer:
         ("bisection", "none" if across is None else f"{BYTES_PER_SECOND.text(across)} one way"),
         ("  how found", figures.bisection.method),
         ("shape", graph.provenance),
+        *(("  assumed", words) for words in graph.assumed),
     ]
     for name, link in {connection.link.name: connection.link for connection in graph.connections}.items():
         rate = BYTES_PER_SECOND.text(link.piece(float("inf")).bytes_per_s)
@@ -327,6 +328,8 @@ def topology_answer(graph: Graph, figures: Description) -> Answer:
         "links": figures.links,
         "diameter_hops": figures.diameter_hops,
         "bisection_Bps": across,
+        "kinds": kinds,
+        "assumed": list(graph.assumed),
     }
     return Answer(figures.name, [Table(figures.name, [Column(""), Column("")], rows)], lambda: document)
 

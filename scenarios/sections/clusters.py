@@ -427,7 +427,9 @@ class Cluster(Section):
     def graphs_of_files(self) -> dict[str, Graph]:
         """The graphs that were read from files, by the key that names the file."""
         files = {"cluster.file": self.file, "cluster.network.file": self.network.file}
-        graphs = {key: graph_of(file) for key, file in files.items() if file is not None}
+        graphs = {key: graph_of(file) for key, file in files.items() if file is not None and key == "cluster.file"}
+        if self.network.file is not None:
+            graphs["cluster.network.file"] = self.network.graph(0)
         for number, part in enumerate(self.nodes if isinstance(self.nodes, tuple) else ()):
             if isinstance(part.node, NodeFile) and (inside := part.inside()) is not None:
                 graphs[f"cluster.nodes[{number}].node.file"] = inside

@@ -41,6 +41,8 @@ from paceline.topologies.graphs import links as variations
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import NETWORKS, build, parameters, sized
 from paceline.topologies.graphs.links import CORRELATION, EVERY_S, FLOOR, MOST_CV, WIRES, LinkPiece
+from paceline.topologies.importing import takes_links
+from paceline.topologies.importing.slurm import SETTINGS as SLURM_SETTINGS
 
 
 def _number(words: str, above: float, below: float, *, ends: bool) -> PlainValidator:
@@ -435,9 +437,10 @@ class Network(Section):
         if not isinstance(topology, str) or topology not in NETWORKS:
             return value  # rejected as a field
         whole = value.get("file") is not None  # a graph in a file has its own size and links
-        known = {} if whole else parameters(topology)
+        without_links = whole and takes_links(value["file"])
+        known = parameters(topology) if not whole else dict.fromkeys(SLURM_SETTINGS, "") if without_links else {}
         keys = list(dict.fromkeys([*cls.model_fields, *known]))
-        for key in ("parameters", *(("topology", "link") if whole else ())):
+        for key in ("parameters", *(("topology",) if without_links else ("topology", "link") if whole else ())):
             keys.remove(key)
         complain(
             [
@@ -458,7 +461,8 @@ class Network(Section):
     def _beside(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         dumped: dict[str, Any] = handler(self)
         own: dict[str, Any] = dumped.pop("parameters", {})
-        for key in ("file",) if self.file is None else ("topology", "link"):
+        unused = ("topology",) if "link" in self.model_fields_set else ("topology", "link")
+        for key in ("file",) if self.file is None else unused:
             del dumped[key]
         return dumped | own
 
@@ -467,10 +471,14 @@ class Network(Section):
         parts = {**self.parameters, "link": self.link}
         return {key: part.build() if isinstance(part, Link) else part for key, part in parts.items()}
 
+    def _file_settings(self) -> dict[str, object]:
+        """Returns what a file without links, such as Slurm's, is read with."""
+        return {**self.parameters, **({"link": self.link.build()} if "link" in self.model_fields_set else {})}
+
     def graph(self, hosts: int) -> Graph:
         """Returns the network with room for this number of hosts; raises `InputError` if it has less."""
         if self.file is not None:
-            graph = graph_of(self.file)
+            graph = graph_of(self.file, self._file_settings())
             if (room := len(graph.of_kind("host"))) < hosts:
                 raise InputError(f"file: found {room} hosts in {self.file}, expected {hosts} or more, one a node")
             return graph
@@ -528,7 +536,7 @@ class Network(Section):
 
     def _readable(self, file: str) -> Network:
         try:
-            graph = graph_of(file)
+            graph = graph_of(file, self._file_settings())
         except InputError as error:
             complain([(("file",), wrong(line), file) for line in str(error).splitlines()])
             raise

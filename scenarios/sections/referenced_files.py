@@ -20,6 +20,7 @@ from paceline.scenarios.values.mistakes import expected, wrong
 from paceline.scenarios.values.section import Field, Given, Section
 from paceline.topologies import importing
 from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.links import LinkModel
 from paceline.workloads.models.transformer_config import CONFIG, is_config_path
 
 
@@ -73,11 +74,15 @@ def graph_of(file: str, settings: Mapping[str, Any] | None = None) -> Graph:
     """
     path = Path(file)
     stamp = path.stat().st_mtime_ns if path.is_file() else 0
-    return _read(path, stamp, tuple((key, str(value)) for key, value in (settings or {}).items()))
+    return _read(
+        path,
+        stamp,
+        tuple((key, value if isinstance(value, LinkModel) else str(value)) for key, value in (settings or {}).items()),
+    )
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, _: int, settings: tuple[tuple[str, str], ...]) -> Graph:
+def _read(path: Path, _: int, settings: tuple[tuple[str, str | LinkModel], ...]) -> Graph:
     if path.is_dir():
         raise InputError(f"{path}: is a folder, expected a file: {importing.FORMATS}")
     return importing.load(path, dict(settings))

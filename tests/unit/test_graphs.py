@@ -176,7 +176,7 @@ def test_the_command_answers_five_figures(name: str) -> None:
     result = call("topology", name, "--json")
     assert result.exit_code == 0
     answer = json.loads(result.stdout)
-    assert list(answer) == ["name", "nodes", "links", "diameter_hops", "bisection_Bps"]
+    assert list(answer) == ["name", "nodes", "links", "diameter_hops", "bisection_Bps", "kinds", "assumed"]
     assert answer["name"] == name
     assert answer["bisection_Bps"] > 0
 

@@ -284,7 +284,7 @@ def test_all_mistakes_of_a_graph_are_told_at_once() -> None:
         ("<graphml><graph></graphml>", "line 1: not valid XML: mismatched tag"),
         ("<graphml>\n<graph><edge source='a'/></graph></graphml>", "line 2: edge: target: missing"),
         ("<graphml></graphml>", "is not GraphML that NetworkX can read"),
-        ("<svg/>", "found XML of <svg>, expected <platform> (SimGrid) or <graphml>"),
+        ("<svg/>", "found XML of <svg>, expected <system> (NCCL), <platform> (SimGrid) or <graphml>"),
         ('<!DOCTYPE a [<!ENTITY b "c">]>\n<platform>&b;</platform>', "line 1: declares an entity"),
         ("<platform>&b;</platform>", "not valid XML"),
         ("hello", "is not a graph in a known format; expected the text of nvidia-smi"),
@@ -683,7 +683,7 @@ def test_the_command_describes_and_draws_files(path: Path, tmp_path: Path) -> No
     result = CliRunner().invoke(app, ["topology", str(path), "--json", "--out", str(picture)], catch_exceptions=False)
     assert result.exit_code == 0
     answer = json.loads(result.stdout)
-    assert list(answer) == ["name", "nodes", "links", "diameter_hops", "bisection_Bps"]
+    assert list(answer) == ["name", "nodes", "links", "diameter_hops", "bisection_Bps", "kinds", "assumed"]
     assert answer["name"] == path.stem
     assert picture.stat().st_size > 0
     places = [vertex.place for vertex in load(path).vertices]

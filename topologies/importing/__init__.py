@@ -14,15 +14,19 @@ from pathlib import Path
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import TOPOLOGIES, build
-from paceline.topologies.importing import assembly, attributed, nvidia_smi, simgrid
+from paceline.topologies.graphs.links import LinkModel
+from paceline.topologies.importing import assembly, attributed, nccl_topology, nvidia_smi, simgrid, slurm
 
-FORMATS = "the text of nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML"
+FORMATS = (
+    "the text of nvidia-smi topo -m, NCCL topology XML, Slurm's topology.conf or scontrol show topology, NetworkX "
+    "node-link JSON, GraphML or SimGrid platform XML"
+)
 
 LARGEST = 64 * 1024 * 1024
 """the maximum size of a file, in bytes"""
 
 
-def named_graph(name: str, settings: Mapping[str, str] | None = None) -> Graph:
+def named_graph(name: str, settings: Mapping[str, str | LinkModel] | None = None) -> Graph:
     """Returns the graph of the catalogue with this name, or the graph in the file of this name.
 
     Args:
@@ -41,12 +45,13 @@ def named_graph(name: str, settings: Mapping[str, str] | None = None) -> Graph:
     return load(path, settings)
 
 
-def load(path: Path, settings: Mapping[str, str] | None = None) -> Graph:
+def load(path: Path, settings: Mapping[str, str | LinkModel] | None = None) -> Graph:
     """Returns the graph in a file; its name is the file's without the suffix.
 
     Args:
-        path: nvidia-smi topo -m text, node-link JSON, GraphML or SimGrid XML.
-        settings: for nvidia-smi's text, ``link`` (nvlink1 to nvlink5) and ``pcie`` (3 to 5), which it does not contain.
+        path: a file in one of `FORMATS`.
+        settings: what the format does not contain. For nvidia-smi's text, ``link`` (nvlink1 to nvlink5) and ``pcie`` (3
+            to 5); for NCCL's, ``pcie`` and ``nics``; for Slurm's, ``link``, ``cables`` and ``oversubscription``.
 
     Raises:
         InputError: lists all errors of the file, each with its line or element.
@@ -56,24 +61,39 @@ def load(path: Path, settings: Mapping[str, str] | None = None) -> Graph:
     start = text.lstrip()
     if start.startswith("<"):
         root = assembly.parse(start, str(path)).local
+        if root == "system":
+            nics = str(given.pop("nics", ""))
+            generation = _pcie(given)
+            _no_settings(given, path)
+            return nccl_topology.machine(start, str(path), path.stem, nics=nics, pcie=generation)
         _no_settings(given, path)
         if root == "platform":
             return simgrid.platform(start, str(path), path.stem)
         if root == "graphml":
             return attributed.graphml(start, str(path), path.stem)
-        raise InputError(f"{path}: found XML of <{root}>, expected <platform> (SimGrid) or <graphml>")
+        raise InputError(f"{path}: found XML of <{root}>, expected <system> (NCCL), <platform> (SimGrid) or <graphml>")
     if start.startswith(("{", "[")):
         _no_settings(given, path)
         return attributed.node_link(start, str(path), path.stem)
     if "GPU0" in text:
-        pcie = given.pop("pcie", None)
+        generation = _pcie(given)
         link = given.pop("link", None)
         _no_settings(given, path)
-        if pcie is not None and pcie not in {"3", "4", "5"}:
-            raise InputError(f"pcie: found {pcie!r}, expected 3, 4 or 5")
-        generation = None if pcie is None else int(pcie)
-        return nvidia_smi.machine(text, str(path), path.stem, link=link, pcie=generation)
+        return nvidia_smi.machine(text, str(path), path.stem, link=None if link is None else str(link), pcie=generation)
+    if slurm.TOPOLOGY.search(text):
+        known = {key: given.pop(key) for key in slurm.SETTINGS if key in given}
+        _no_settings(given, path)
+        return slurm.network(text, str(path), path.stem, known)
     raise InputError(f"{path}: is not a graph in a known format; expected {FORMATS}")
+
+
+def takes_links(file: object) -> bool:
+    """Returns whether a file, such as Slurm's, names switches and hosts without saying what links are."""
+    try:
+        text = _read(Path(str(file)))
+    except (InputError, ValueError):
+        return False
+    return not text.lstrip().startswith(("<", "{", "[")) and slurm.TOPOLOGY.search(text) is not None
 
 
 def _read(path: Path) -> str:
@@ -87,6 +107,17 @@ def _read(path: Path) -> str:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _no_settings(given: Mapping[str, str], path: Path) -> None:
+def _pcie(given: dict[str, str | LinkModel]) -> int | None:
+    """Returns the generation of PCIe among the settings, and removes it."""
+    pcie = given.pop("pcie", None)
+    if pcie not in (None, "3", "4", "5"):
+        raise InputError(f"pcie: found {pcie!r}, expected 3, 4 or 5")
+    return None if pcie is None else int(str(pcie))
+
+
+def _no_settings(given: Mapping[str, str | LinkModel], path: Path) -> None:
     if given:
-        raise InputError(f"{path}: unknown parameter {next(iter(given))!r}; only nvidia-smi's text takes link and pcie")
+        raise InputError(
+            f"{path}: unknown parameter {next(iter(given))!r}; nvidia-smi's text takes link and pcie, "
+            "NCCL's pcie and nics, Slurm's link, cables and oversubscription"
+        )

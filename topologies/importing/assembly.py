@@ -264,6 +264,8 @@ class Wire:
     bend: float = 0.0
     each: bool = False
     """whether it limits every single flow, and not all flows together"""
+    link: LinkModel | None = None
+    """the link itself, with its medium and its costs to processors, if it is one of the catalogue"""
 
 
 def refuse(where: str, problems: Sequence[str]) -> None:
@@ -328,6 +330,8 @@ def assemble(
 
 
 def _connection(wire: Wire, where: str) -> Connection:
+    if wire.link is not None:
+        return Connection(ends=(wire.start, wire.end), link=wire.link, count=wire.count, bend=wire.bend)
     name = wire.name or f"{wire.bytes_per_s / 1e9:.4g}GBps-{wire.latency_s * 1e6:.4g}us"
     link = LinkModel(
         name=name,
