@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from paceline.algorithms.core.compression import Compression, average_compressed, beginning, with_linear_compression
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.fast_values import replace
-from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee
+from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import AccumulatingMethod, RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import AllReduce, NextStep
 from paceline.algorithms.core.program import Program, program
@@ -96,10 +96,6 @@ class ChipPartitionedSgd(SgdMethod):
 
     def samples_per_step(self, batch: int, workers: int) -> int:
         return batch
-
-    def gradient_weight(self, gradient: AppliedGradient) -> float:
-        """Returns η / (1 − μ): the weights of the parts, b_i / B, add up to 1."""
-        return self.learning_rate_at(gradient.step) / (1 - self.momentum)
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         problems = super().problems(nodes)

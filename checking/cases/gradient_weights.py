@@ -75,6 +75,8 @@ class UnitGradients(OneByOne):
     opened: bool = True
     places: dict[tuple[int, int], int] = field(default_factory=dict)
     """the number of the gradient of a worker and step"""
+    samples: dict[tuple[int, int], int] = field(default_factory=dict)
+    """the samples of this gradient"""
     num_samples: int = 64
 
     @property
@@ -93,7 +95,7 @@ class UnitGradients(OneByOne):
     def gradient(self, vector: Any, data: Samples) -> tuple[Any, float]:
         result, key = np.zeros(2 * self.count + 2), (data.worker, data.index)
         if self.opened and key not in self.places and not self.all_computed:
-            self.places[key] = len(self.places)
+            self.places[key], self.samples[key] = len(self.places), data.count
         if (place := self.places.get(key)) is not None:
             for layer, scale in zip(self.layout.layers, SCALES, strict=True):
                 result[layer.start + place] = scale
@@ -165,19 +167,24 @@ class Measurement:
         rows = self.rows_at(job.learner.layout.layers[layer].start + self.learner.places[key])
         if (row := rows.get(key)) is None:
             return 0.0
-        samples = job.batches[row.rank] * job.method.micro_batches
-        return (samples * job.workers / job.global_batch) * job.method.gradient_weight(
-            AppliedGradient(
-                step=row.step,
-                version=row.version_applied,
-                staleness=row.staleness,
-                together=Counter(applied.version_applied for applied in rows.values())[row.version_applied],
-                workers=job.workers,
-                living=self.living,
-                layers=len(SCALES),
-                layer=layer,
-            )
+        applied = AppliedGradient(
+            step=row.step,
+            version=row.version_applied,
+            staleness=row.staleness,
+            together=Counter(other.version_applied for other in rows.values())[row.version_applied],
+            workers=job.workers,
+            living=self.living,
+            layers=len(SCALES),
+            layer=layer,
         )
+        return self._share(key) * job.workers * job.method.gradient_weight(applied)
+
+    def _share(self, key: tuple[int, int]) -> float:
+        """Returns the samples of a gradient, as a share of those of all workers in a step."""
+        job = self.job
+        if job.method.divides_batch:
+            return self.learner.samples[key] / job.samples_in(1)
+        return job.batches[key[0]] * job.method.micro_batches / job.global_batch
 
 
 def measured_weights(case: Case) -> Measurement | None:
