@@ -312,7 +312,7 @@ class MachinePart(FileMapping):
         """Returns the costs of a host, and those between hosts if there are such."""
         between = self._costs(between=True) if any(curve.hosts > 1 for curve in self.costs) else None
         hosts = JoinedHosts(between, tuple(host.ranks for host in self.hosts), tuple(self.assumed))
-        return MeasuredCosts(self.profile(), joined=hosts)
+        return MeasuredCosts(self.profile(), joined=hosts, slowness=self.made.slowness, spread=self.made.spread)
 
     def profile(self) -> Profile:
         """Returns the costs of a host."""

@@ -61,7 +61,9 @@ def test_hosts_are_calibrated_and_runs_on_them_predicted(tmp_path: Path) -> None
     assert [one.status for one in found] == [0] * 2, found
     answer = json.loads(found[0].out)
     assert answer["predicts"] == "hosts of this run" and not found[1].out
-    assert answer["algorithms"][0]["simulated"]["steps"] == answer["algorithms"][0]["measured"]["steps"]
+    (line,) = answer["algorithms"]
+    assert line["simulated"]["steps"] == line["measured"]["steps"]
+    assert line["machine_change"] is not None and line["corrected"] is not None, "both slownesses are known"
 
 
 def test_too_few_processes_are_refused_by_the_first_one(tmp_path: Path) -> None:

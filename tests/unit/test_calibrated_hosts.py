@@ -135,6 +135,16 @@ def test_a_file_keeps_the_costs_between_hosts_and_the_hosts(file: Path) -> None:
     assert machine.profile() == PROFILE
 
 
+def test_hosts_of_a_file_have_the_slowness_of_its_calibration(tmp_path: Path) -> None:
+    """So a run on them can be predicted at the speed that they had during the run; links keep their times."""
+    machine = two_hosts()
+    made = machine.made.model_copy(update={"slowness": 0.8, "spread": 0.1})
+    save_machine(machine.model_copy(update={"made": made}), tmp_path / "machine.yaml")
+    hosts = load_machine(tmp_path / "machine.yaml").joined()
+    assert (hosts.slowness, hosts.spread) == (0.8, 0.1)
+    assert hosts.at(1.6).host == PROFILE.slowed(2.0) and hosts.at(1.6).joined == hosts.joined
+
+
 def test_a_file_of_one_host_has_no_costs_between_hosts(tmp_path: Path) -> None:
     save_machine(machine_of(), tmp_path / "machine.yaml")
     assert load_machine(tmp_path / "machine.yaml").joined() == MeasuredCosts(PROFILE, joined=JoinedHosts())
