@@ -43,6 +43,8 @@ HIERARCHIES = ((1, 1), (1, 4), (4, 4), (4, 16), (16, 16))
 PERIODS = (1, 4)
 """of Downpour and EAMSGD that are tried; 16 and 64, which NIPS 2015 has too (MEMORY medium), leave 128 workers hardly
 an exchange until the stand-in is trained"""
+VERSION = "2.0"
+"""of both libraries in 2017: Open MPI's on which Spectrum MPI 10.1 rests, and NCCL's of that summer (MEMORY high)"""
 GPUS_OF_NODE = {"minsky": 4, "dgx1-p100": 8}
 TIME = ("machine", "library", "model", "batch", "jitter")
 LEARNING = ("gpus", "group", "stand-in", "target")
@@ -73,6 +75,7 @@ def _samples_per_s(method: SgdMethod, given: Given) -> float:
     changes = [
         *_machine(given.word("machine"), int(given.number("gpus"))),
         f"cluster.network.library={given.word('library')}",
+        f"cluster.network.library_version={VERSION}",
         f"cluster.step_time.sigma={given.number('jitter')}",
         f"workload.model={given.word('model')}",
         "workload.dataset=null",
