@@ -19,8 +19,8 @@ only on the ranks.
 With `--predict S`, `paceline calibrate` measures both hosts in the launcher's processes (no further round begins after
 S seconds), `paceline train` runs every method there, and `paceline compare --measured` predicts it from the machine
 file alone. Shown are the mean step times, the error of the prediction, that of the prediction at the speed which the
-machine had during the run, and that of the α–β model. The hosts share this machine's cores: with one worker on each
-host and two cores or more, each worker has a core; with more, hosts slow each other down, which real hosts do not.
+machine had during the run, and that of the α–β model. Each host has half of this machine's cores, so that hosts do not
+slow each other down, as real hosts do not.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from statistics import fmean, median
 import numpy as np
 
 from paceline.backend.calibration.emulation_costs import (
-    cores_of,
     emulation_task,
     refuse_probes,
 )
@@ -184,7 +183,7 @@ def calibrate_hosts(
     if not world.leads:
         return None
     taken_s, placement = time.monotonic() - begun_s, measured.rounds.runner.workers_of_hosts(measured.rounds.job)
-    machine = _machine(scenario, measured, loads.share, taken_s, cores=cores_of(world))
+    machine = _machine(scenario, measured, loads.share, taken_s, cores=world.cores)
     if not placement:  # all on one host
         return machine
     hosts = tuple(HostPart.model_construct(ranks=len(ranks), **loads.hosts[host]) for host, ranks in placement.items())

@@ -7,7 +7,7 @@ not paced, gradients are measured beside an all-reduce over the emulated network
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -20,7 +20,6 @@ from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import AllReduce, Gradient, Load, NextStep, RecordUpdate, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Layer, Layout, Weights
-from paceline.backend.calibration.gradient_costs import available_cores
 from paceline.backend.calibration.message_costs import (
     Later,
     global_all_reduce,
@@ -230,9 +229,3 @@ def refuse_probes(scenario: Scenario, world: World) -> None:
         refuse(world.hosts, jobs)
         largest = max(jobs.values(), key=lambda job: len(job.team))
         refuse_torn(map_ranks(world.hosts, largest.team))
-
-
-def cores_of(world: World) -> int:
-    """Returns the cores of a host; hosts that are one machine share its cores evenly."""
-    most = max(Counter(world.machines).values())
-    return max(1, available_cores() // most)

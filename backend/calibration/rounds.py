@@ -21,7 +21,6 @@ from scipy.stats import t as student_t
 from paceline.algorithms.core.values import Group, Rank
 from paceline.backend.calibration.emulation_costs import (
     asked_inside,
-    cores_of,
     emulation_task,
     medians,
     refuse_probes,
@@ -275,7 +274,7 @@ def probe(
         rounds.perform(lambda what, share: progress and progress(what, (rounds.count - 1 + share) / LAUNCHES))
     if world is None:
         return rounds.costs()
-    return rounds.costs(cores_of(world)) if world.leads else None
+    return rounds.costs(world.cores) if world.leads else None
 
 
 def widest(launches: Mapping[GradientTask, Sequence[LaunchGradients]], quantile: float | None = None) -> float:

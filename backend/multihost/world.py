@@ -73,8 +73,10 @@ class World:
     folder: Path
     interface: str
     store: Store
+    cores: int = 1
+    """the cores of this host; hosts that may use the same cores of a machine share them evenly"""
     crowded: bool = False
-    """whether another of these hosts is on the same machine"""
+    """whether another of these hosts may use its cores"""
     ids: Mapping[int, int] = field(default_factory=dict)
     """process ids of this host's processes"""
     connections: list[socket.socket] = field(default_factory=list)
@@ -123,9 +125,9 @@ class World:
             return True
 
     def placement(self, pin: Pin, team: Sequence[RankContext], threads: int) -> Placement:
-        """Returns the cores of this host's ranks; none if another host of the run is on the same machine."""
+        """Returns the cores of this host's ranks; none if another host of the run may use them."""
         if self.crowded and pin == "auto":
-            return Placement("none", "several hosts of the run are one machine")
+            return Placement("none", "several hosts of the run share the cores of a machine")
         return placement(pin, team, threads)
 
     def devices(self, launch: Launch) -> Devices:
@@ -228,7 +230,13 @@ def _meet(joined: LaunchedProcess, folder: Path | None, alive: list[IO[bytes]]) 
     own = address_towards(joined.address, joined.port)
     interface = os.environ.get("GLOO_SOCKET_IFNAME") or (LOOPBACK if len(hosts) == 1 else interface_with(own))
     machines = [entries[host.processes[0]]["machine"] for host in hosts]
-    world = World(joined, hosts, here, folder, interface, store, machines.count(machines[here]) > 1)
+    cores = [set(entries[host.processes[0]]["cores"]) for host in hosts]
+    sharing = sum(
+        machine == machines[here] and not own_cores.isdisjoint(cores[here])
+        for machine, own_cores in zip(machines, cores, strict=True)
+    )
+    world = World(joined, hosts, here, folder, interface, store)
+    world.cores, world.crowded = max(1, len(cores[here]) // sharing), sharing > 1
     world.gpus = tuple(entries[host.processes[0]]["gpus"] for host in hosts)
     world.machines = tuple(machines)
     world.ids = {neighbour: entries[neighbour]["id"] for neighbour in world.neighbours}
@@ -338,6 +346,7 @@ def entry(joined: LaunchedProcess, folder: Path | None) -> dict[str, Any]:
     return {
         "node": host() if joined.node is None else str(joined.node),
         "machine": machine(),
+        "cores": sorted(os.sched_getaffinity(0)),
         "name": socket.gethostname(),
         "local": joined.local,
         "id": os.getpid(),

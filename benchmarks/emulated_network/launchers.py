@@ -3,7 +3,8 @@
 Rules of this file:
 
 * A host is a network namespace of this machine (`backend/emulation/emulated_hosts.py`). In it the host has its own
-  name, and the names of all hosts resolve to their addresses, as on a cluster.
+  name, and the names of all hosts resolve to their addresses, as on a cluster. Each host has half of the cores, so that
+  hosts do not slow each other down.
 * The launchers are the real ones. Slurm is started here: a controller, and a daemon for each host, with a separate key
   and folder. A Slurm installation that already runs on this machine is not used.
 * Daemons end with the block. If the process that started them is killed, the kernel ends them.
@@ -69,7 +70,8 @@ RSH = """\
 # What mpirun takes for ssh: THIS_FILE HOST COMMAND…
 host=$1; shift
 case $host in {cases} esac
-exec ip netns exec "$namespace" unshare --uts sh -c 'hostname "$0" && eval "$1"' "$host" "$*"
+exec taskset --cpu-list "$cores" ip netns exec "$namespace" unshare --uts sh -c 'hostname "$0" && eval "$1"' \
+    "$host" "$*"
 """
 
 
@@ -147,7 +149,14 @@ def named(made: Hosts) -> Iterator[None]:
 def inside(made: Hosts, index: int, command: Sequence[str]) -> list[str]:
     """Returns the command that runs a command on a host."""
     naming = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', NAMES[index]]
-    return ["ip", "netns", "exec", made.names[index], *naming, *command]
+    return ["taskset", "--cpu-list", cores_of(index), "ip", "netns", "exec", made.names[index], *naming, *command]
+
+
+def cores_of(index: int) -> str:
+    """Returns the cores of a host, with commas between them: half of this process's; all, if it has one."""
+    cores = sorted(os.sched_getaffinity(0))
+    half = len(cores) // 2
+    return ",".join(map(str, (cores[:half] if index == 0 else cores[half:]) if half else cores))
 
 
 @contextmanager
@@ -163,8 +172,9 @@ def by_torchrun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator
 def by_mpirun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator[Start]:
     """Returns one mpirun on the first host, with a replacement of ssh that reaches the other host."""
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
-        rsh, hosts = Path(folder) / "rsh", zip(NAMES, made.names, strict=True)
-        rsh.write_text(RSH.format(cases=" ".join(f"{name}) namespace={where};;" for name, where in hosts)))
+        rsh, hosts = Path(folder) / "rsh", enumerate(zip(NAMES, made.names, strict=True))
+        cases = " ".join(f"{name}) namespace={where} cores={cores_of(i)};;" for i, (name, where) in hosts)
+        rsh.write_text(RSH.format(cases=cases))
         rsh.chmod(0o755)
         command = ["mpirun", "--allow-run-as-root", "--host", ",".join(f"{name}:{processes}" for name in NAMES)]
         command += ["--mca", "plm_rsh_agent", str(rsh), "--mca", "oob_tcp_if_include", "eth0", "--bind-to", "none"]
