@@ -62,7 +62,8 @@ def calibrate(
         list[str] | None,
         typer.Option(
             metavar="[BATCH=]TRACE",
-            help="Import gradients from a trace of torch.profiler; may be repeated. Default batch: the scenario's.",
+            help="Import gradients from a trace of torch.profiler or an execution trace of Chakra; may be repeated. "
+            "Default batch: the scenario's.",
         ),
     ] = None,
     run: Annotated[

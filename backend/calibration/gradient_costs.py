@@ -22,8 +22,9 @@ from paceline.backend.calibration.probes import GRADIENTS, Phase, ProbeGradients
 from paceline.backend.calibration.step_time_laws import Sequences
 from paceline.records.machine_speed import steady
 from paceline.records.trace import Span, Trace
-from paceline.scenarios.resolution.plan import FORWARD, Plan
+from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
+from paceline.topologies.catalogue.device import FORWARD
 from paceline.topologies.catalogue.gradient_times import GradientTimes, slices
 
 SECONDS = 1.5

@@ -1,12 +1,12 @@
-"""Imports costs from logs of nccl-tests and OSU micro-benchmarks, traces of torch.profiler, and stored runs.
+"""Imports costs from logs of nccl-tests and OSU micro-benchmarks, traces of training steps, and stored runs.
 
 Rules of this file:
 
 * A log gives curves of messages and collectives. Several runs of one operation with the same ranks and hosts are one
   curve: at each size the median of their times. A log that does not tell its hosts is of one host.
 * A trace gives the time of a gradient with all ranks of a host busy, which is all that was recorded. Its distribution
-  is that of the trace's steps. The forward pass has its own time; a trace does not name layers, so the backward pass
-  is divided among them as that of the scenario's device (`Plan.layer_split`).
+  is that of the trace's steps. The forward pass has its own time; the layers of a trace need not be those of the
+  scenario's model, so the backward pass is divided among them as that of the scenario's device (`Plan.layer_split`).
 * Of stored runs, only those that were not paced have the machine's own gradient times. The gradients of the first steps
   are left out, because caches are cold.
 * Communication of a worker's program in a run is that of a collective if the run has exactly one collective with these
@@ -50,7 +50,7 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.gradient_times import slices
 from paceline.topologies.catalogue.machine_profile import Asked
-from paceline.topologies.importing import nccl_tests, osu, torch_profile
+from paceline.topologies.importing import nccl_tests, osu, training_trace
 from paceline.topologies.importing.measured import (
     RATE,
     RATE_BOTH_WAYS,
@@ -264,7 +264,7 @@ def _origin(curves: Sequence[MeasuredCurve], path: Path) -> OriginPart:
 
 
 def trace(given: str, plan: Plan, busy: int) -> Imported:
-    """Returns the costs in a trace of torch.profiler.
+    """Returns the costs in a trace of a training step (see `training_trace`).
 
     Args:
         given: the path of the trace, after ``BATCH=`` if its batch is not that of the plan.
@@ -283,7 +283,7 @@ def trace(given: str, plan: Plan, busy: int) -> Imported:
                 "such as 64=trace.json"
             )
         batch, path = int(before), Path(after)
-    profiled = torch_profile.profile(path)
+    profiled = training_trace.profile(path)
     details = ", ".join(
         filter(
             None, [profiled.device or "", f"{profiled.ranks} ranks" if profiled.ranks else "", profiled.backend or ""]
@@ -291,14 +291,9 @@ def trace(given: str, plan: Plan, busy: int) -> Imported:
     )
     stubs = f"left out: {', '.join(profiled.left_out)}, without a backward pass"
     notes = (stubs,) if profiled.left_out else ()
-    origin = OriginPart(file=path.name, tool="torch.profiler", details=details, notes=notes)
+    origin = OriginPart(file=path.name, tool=profiled.tool, details=details, notes=notes)
     part = gradient_part(batch, busy, {(Rank(0), 0): profiled.gradient}, origin)
-    passes = (profiled.forward, profiled.backward)
-    if profiled.kernels is not None and sum(profiled.kernels.forward + profiled.kernels.backward) > sum(
-        map(sum, passes)
-    ):
-        passes = (profiled.kernels.forward, profiled.kernels.backward)
-    forward = sum(passes[0]) / (sum(passes[0]) + sum(passes[1]))
+    forward = profiled.forward_share
     _, shares = plan.layer_shares()
     part = part.model_copy(
         update={

@@ -23,6 +23,7 @@ from paceline.scenarios.sections.methods import Algorithms
 from paceline.scenarios.sections.runs import Train
 from paceline.scenarios.values.mistakes import Problem, raise_all
 from paceline.topologies import ClusterModel, DeviceModel
+from paceline.topologies.catalogue.device import FORWARD
 from paceline.topologies.catalogue.libraries import version_of
 from paceline.topologies.faults.step_times import StepTimes
 from paceline.topologies.faults.worker_faults import Speed
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 FASTEST_STEP_S = 0.002
 """minimum duration of a paced step, in which the real gradient and two messages of the backend must fit"""
-FORWARD = 1 / 3
-"""the forward pass's fraction of a step; the backward pass computes two products for each of the forward pass"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ from paceline.workloads.models.layer_tables import ModelInfo, find_model
 from paceline.workloads.models.transformer_config import is_size, shape_of
 
 if TYPE_CHECKING:
-    from paceline.scenarios.sections.workload import Workload
+    from paceline.scenarios.sections.workload import TracedTimes, Workload
 
 
 GIVEN = "given in the scenario"
@@ -414,14 +414,38 @@ def device_of(
         optimizer_copies: numbers of optimizer state per weight.
 
     Raises:
-        InputError: the gradients do not fit into the device's memory, or were not measured.
+        InputError: the gradients do not fit into the device's memory, or were not measured; or the device and the
+            workload both have the time of a gradient.
     """
+    if (times := workload.traced_times()) is not None:
+        return _traced(which, times)
     if isinstance(which, MachineDevice):
         return which.build(workload.model, workload.batch_per_worker, workers)
     if isinstance(which, Device):
         return which.build()
     batch = workload.batch_per_worker
     return of_catalogue(which, workload.model, workload.compute_dtype, batch, optimizer_copies)
+
+
+def _traced(which: Device | MachineDevice | str, times: TracedTimes) -> topologies.DeviceModel:
+    """Returns a device whose gradients take the time of a trace; the rest is that of the catalogue."""
+    if not isinstance(which, str):
+        name = which.name if isinstance(which, Device) else which.machine
+        raise InputError(
+            f"trace: found beside the device {name}, which has its own time of a gradient; expected the name of a "
+            "device of `paceline list devices`"
+        )
+    spec = named(which)
+    return topologies.DeviceModel(
+        name=spec.name,
+        measured=measured_times([(times.batch, times.seconds)]),
+        provenance=times.words,
+        forward_shares=times.forward,
+        backward_shares=times.backward,
+        kind=spec.kind,
+        architecture=spec.architecture,
+        rates=device_rates(spec),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -518,6 +542,8 @@ class CoreGroups(Section):
             workload: the model, and the batch of the chip.
             optimizer_copies: numbers of optimizer state per weight.
         """
+        if workload.trace is not None:
+            raise InputError("trace: found beside groups of a chip; expected one of them")
         batch = workload.batch_per_worker
         return _group(name, workload.model, self.count, batch, self.data, self.memory_mode, optimizer_copies)
 

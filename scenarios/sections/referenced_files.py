@@ -107,6 +107,7 @@ def anchor(data: Any, folder: Path) -> None:
     _anchor_names(_mapping(data), folder)
     workload = _mapping(_mapping(data).get("workload"))
     _anchor_path(workload, "data_dir", folder)
+    _anchor_path(workload, "trace", folder)
     for part in (workload, _mapping(workload.get("stand_in"))):
         _anchor_size(part, folder)
     cluster = _mapping(_mapping(data).get("cluster"))

@@ -6,27 +6,78 @@ Rules of the stand-in:
 * Otherwise layers, bytes, batches and times are those of the model, and gradients and evaluations those of the stand-in
   (`workloads.learners.stand_in`). A note in the record and in every answer names both.
 * A real run cannot use it: its messages would have the size of the stand-in.
+
+Rules of the trace:
+
+* Workers take the mean time of a gradient of its steps, whatever their devices. Beside a model, layers are those of the
+  model.
+* Without a model, the layers are the parts of the trace's gradient. A trace does not divide the forward pass: each
+  layer has the same share of it as of the backward pass. Learning is not possible, and an epoch has `samples`, or as
+  many as that of a model of the user's own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+from pydantic import PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios.sections.reading import Reading
 from paceline.scenarios.values import fields
-from paceline.scenarios.values.mistakes import Fault, Place, one_of, wrong
+from paceline.scenarios.values.mistakes import Fault, Place, complain, expected, one_of, wrong
 from paceline.scenarios.values.section import Default, Field, Given, Nested, Section, Values
+from paceline.topologies.importing import training_trace
+from paceline.topologies.importing.torch_profile import GradientProfile
 from paceline.workloads import MODELS, OWN, build, find_model, num_samples, problems, record_bytes
 from paceline.workloads.datasets import DATA, place_of
-from paceline.workloads.learners.stand_in import StandIn
-from paceline.workloads.models.zoo import known_model
+from paceline.workloads.learners.stand_in import StandIn, TimingOnly
+from paceline.workloads.models.layer_tables import LayerInfo, layout_of
+from paceline.workloads.models.zoo import IMAGENET, known_model
 
 if TYPE_CHECKING:
     from paceline.algorithms.core.job import Learner
+
+
+TRACED = "trace"
+"""the model whose layers are the parts of a trace's gradient"""
+FILE = f"the path of a trace: {training_trace.FORMATS}"
+ITEM_BYTES = 4
+"""bytes of a number of such a layer, whose last one may be padding"""
+
+
+def _trace(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise expected(FILE)
+    try:
+        profile_of(value)
+    except InputError as error:
+        complain([((), wrong(line), value) for line in str(error).splitlines()])
+        raise
+    return value
+
+
+def profile_of(file: str) -> GradientProfile:
+    """Returns the costs of the training steps in a trace.
+
+    Args:
+        file: its path.
+
+    Raises:
+        InputError: it cannot be read, or is no such trace.
+    """
+    path = Path(file)
+    return _profile(path, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@lru_cache(maxsize=16)
+def _profile(path: Path, _: int) -> GradientProfile:
+    return training_trace.profile(path)
 
 
 class StandInData(Section):
@@ -126,6 +177,19 @@ def folder_is_missing(model: str, dataset: str | None) -> bool:
     return False
 
 
+class TracedTimes(NamedTuple):
+    """The time of a gradient in a trace."""
+
+    seconds: float
+    batch: int
+    """its samples"""
+    forward: tuple[float, ...]
+    """the share of each layer, first layer first; empty if the layers are not those of the trace"""
+    backward: tuple[float, ...]
+    words: str
+    """where it comes from"""
+
+
 class Workload(Section):
     """What is trained: the model, its data set and the batch.
 
@@ -134,9 +198,24 @@ class Workload(Section):
     """
 
     model: Given[fields.ModelName, str | Values] = Field(
+        default=TRACED,
         description=f"{one_of([*MODELS, OWN])}; or a mapping with the size of a transformer in the names of Hugging "
-        "Face's config.json, or the path of such a file",
+        f"Face's config.json, or the path of such a file; default beside trace: {TRACED}, whose layers are the parts "
+        "of the trace's gradient",
         json_schema_extra={"examples": list(MODELS)},
+    )
+    trace: Given[
+        Annotated[str, PlainValidator(_trace), WithJsonSchema({"type": "string", "description": FILE})] | None,
+        str | Path | None,
+    ] = Field(
+        default=None,
+        description=f"{FILE}; the time of a worker's gradient, and without a model also its layers, are those of the "
+        "trace",
+    )
+    trace_batch: fields.Count | None = Field(
+        default=None,
+        description="samples of a gradient of the trace, by default 32, which is also the default of batch_per_worker; "
+        "gradients of other batches take time in proportion",
     )
     dataset: str | None = Field(default=None, description="the data set; default: that of the model")
     data_dir: Given[str | None, str | Path | None] = Field(
@@ -177,6 +256,65 @@ class Workload(Section):
         default=None, description="a mapping: how samples are read; default: they are in memory, shuffled every epoch"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_trace(cls, value: object) -> object:
+        """Fills what follows from a trace."""
+        if not isinstance(value, Mapping) or value.get("trace") is None:
+            return value
+        given = {"learning": "none", **value} if value.get("model", TRACED) == TRACED else dict(value)
+        if given.get("batch_per_worker") is None:
+            usual = cls.model_fields["batch_per_worker"].default
+            given["batch_per_worker"] = given["trace_batch"] = given.get("trace_batch") or usual
+        return given
+
+    @model_validator(mode="after")
+    def _complete(self) -> Workload:
+        about, faults = type(self).model_fields, list[Fault]()
+        if self.model == TRACED and self.trace is None:
+            words = f"missing; expected {about['model'].description}"
+            if "model" in self.model_fields_set:
+                words = f"found {TRACED!r} without trace; expected {FILE} as workload.trace"
+            faults.append((("model",), wrong(words), None))
+        if (self.trace is None) != (self.trace_batch is None):
+            words = f"missing beside batch_per_worker; expected {about['trace_batch'].description}"
+            if self.trace is None:
+                words = f"found {self.trace_batch} without trace; expected both or none"
+            faults.append((("trace_batch",), wrong(words), None))
+        complain(faults)
+        return self
+
+    @property
+    def profile(self) -> GradientProfile | None:
+        """The costs of the steps in the trace; None without a trace."""
+        return None if self.trace is None else profile_of(self.trace)
+
+    @property
+    def traced_layers(self) -> tuple[LayerInfo, ...]:
+        """The layers of the trace, first layer first; empty if the model has its own."""
+        if self.model != TRACED or self.profile is None:
+            return ()
+        parts = self.profile.parts[::-1]
+        usual = (f"part-{number}" if len(parts) > 1 else "gradient" for number in range(1, len(parts) + 1))
+        return tuple(
+            LayerInfo(part.name or name, -(-part.nbytes // ITEM_BYTES)) for part, name in zip(parts, usual, strict=True)
+        )
+
+    def traced_times(self) -> TracedTimes | None:
+        """Returns the time of a gradient as the trace has it; None without a trace."""
+        profile = self.profile
+        if profile is None or self.trace_batch is None:
+            return None
+        shares = [part.share for part in profile.parts[::-1]] if self.model == TRACED else []
+        forward = profile.forward_share
+        return TracedTimes(
+            seconds=fmean(profile.gradient),
+            batch=self.trace_batch,
+            forward=tuple(forward * share for share in shares),
+            backward=tuple((1 - forward) * share for share in shares),
+            words=f"the mean of {len(profile.gradient)} steps of {Path(str(self.trace)).name} ({profile.tool})",
+        )
+
     @property
     def stood_in(self) -> StandInData | None:
         """The stand-in that is learned; None if the model learns its own data set, or nothing is learned."""
@@ -204,6 +342,8 @@ class Workload(Section):
 
     def learner(self, seed: int) -> Learner:
         """Returns the learner for one seed."""
+        if self.model == TRACED:
+            return TimingOnly(layout_of(self.traced_layers), self.num_samples, ITEM_BYTES)
         if self.stood_in is not None:
             return self.stood_in.learner(seed, model=self.model, batch=self.batch_per_worker, dtype=self.dtype)
         return build(
@@ -224,11 +364,15 @@ class Workload(Section):
         """Bytes of one sample in the file; None if unknown."""
         if self.reading is not None and self.reading.record is not None:
             return round(self.reading.record)
+        if self.model == TRACED:
+            return None
         return record_bytes(self.model, dataset=self.dataset, data_dir=self.data_dir, learning=self.learning)
 
     @property
     def num_samples(self) -> int:
         """Number of samples in one epoch."""
+        if self.model == TRACED:
+            return self.samples or IMAGENET
         if self.learning == "quadratic" or self.stood_in is not None:
             return self.learner(0).num_samples
         return num_samples(
@@ -262,8 +406,17 @@ def _suggested(rest: str, dtype: str) -> str:
 
 def unbuildable(workload: Workload) -> list[Fault]:
     """Returns the mistakes in the names and options of a workload."""
+    if workload.model == TRACED:
+        return _untraceable(workload)
     faults: list[Fault] = []
-    keys = set(Workload.model_fields) - {"batch_per_worker", "compute_dtype", "reading", "stand_in"}
+    keys = set(Workload.model_fields) - {
+        "batch_per_worker",
+        "compute_dtype",
+        "reading",
+        "stand_in",
+        "trace",
+        "trace_batch",
+    }
     given = workload.model_dump(include=keys)
     if (stand_in := workload.stood_in) is not None:
         given["learning"] = "none"  # only its sizes are used
@@ -273,6 +426,25 @@ def unbuildable(workload: Workload) -> list[Fault]:
         if key == "dtype" and "compute_dtype" not in workload.model_fields_set:
             rest = _suggested(rest, workload.dtype)
         faults.append((tuple(key.split(".")), wrong(rest), workload))
+    return faults
+
+
+def _untraceable(workload: Workload) -> list[Fault]:
+    """Returns the mistakes of a workload whose layers are those of a trace."""
+    faults: list[Fault] = []
+    profile = workload.profile
+    assert profile is not None
+    if not profile.parts:
+        words = f"{workload.trace}: {profile.no_parts}; or give workload.model, whose layers share the time"
+        faults.append((("trace",), wrong(words), None))
+    for key, usual in (("learning", "none"), ("dtype", "float32")):
+        if (given := getattr(workload, key)) != usual:
+            words = f"found {given!r} for the layers of a trace, expected {usual}; or give workload.model"
+            faults.append(((key,), wrong(words), None))
+    for key in ("dataset", "data_dir", "options", "stand_in"):
+        if getattr(workload, key):
+            words = "found beside the layers of a trace, which has no data; expected none, or workload.model"
+            faults.append(((key,), wrong(words), None))
     return faults
 
 

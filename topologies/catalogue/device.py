@@ -26,6 +26,9 @@ from paceline.topologies.catalogue.charge_rates import ChargeRates
 if TYPE_CHECKING:
     from paceline.topologies.catalogue.device_catalogue import Kind
 
+FORWARD = 1 / 3
+"""the forward pass's fraction of a step; the backward pass computes two products for each of the forward pass"""
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTimes:

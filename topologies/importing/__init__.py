@@ -1,7 +1,7 @@
 """Cluster graphs and measurements from files of other programs.
 
 Start at `load` for graphs, whose formats share `assembly`. Measurements have one module for each tool: `nccl_tests` and
-`osu` return the curves of `measured`, and `torch_profile` returns the costs of a training step.
+`osu` return the curves of `measured`. `training_trace` returns the costs of a training step from a trace of any format.
 
 The format of a graph is detected from the content of its file, not from the name, so any name is accepted.
 """

@@ -14,6 +14,10 @@
   only on the GPU, because on the host it lasts as long as the launch. It contains the time that ranks wait for each
   other.
 * Overlapped is communication while other kernels run, or, without kernels, while the host is in a phase of the step.
+* A gradient is what ``AccumulateGrad`` adds; its size is in ``Input Dims``, which ``record_shapes`` writes. Without
+  them, a gradient is what an all-reduce of NCCL has as ``In msg nelems`` in ``record_param_comms`` (FOUND:
+  pytorch/pytorch, torch/csrc/profiler/util.cpp). The end of the former and the start of the latter divide the last
+  backward pass of a step.
 
 Traces of ``torch.profiler`` (``export_chrome_trace``): the events of a file, checked.
 
@@ -33,10 +37,10 @@ import zlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.importing.assembly import refuse
@@ -178,6 +182,10 @@ def _devices(properties: object) -> dict[int, str]:
     }
 
 
+Interval = tuple[float, float]
+"""(start, end) with start ≤ end; a union of intervals is sorted, and they are disjoint"""
+Launched = Sequence[tuple[float, Interval]]
+"""kernels, each after the time of its launch"""
 STEP = re.compile(r"ProfilerStep#(\d{1,15})", re.ASCII)
 OPERATORS = frozenset({"cpu_op", "operator"})
 """categories of operators; the second one in PyTorch 1.8 to 1.10: MEMORY medium. There it is that of annotations, too,
@@ -190,6 +198,10 @@ ON_HOST = re.compile(r"(?:gloo|mpi|ucc):\w+", re.ASCII)
 ON_GPU = re.compile(r"(?:nccl|gloo|mpi|ucc):\w+", re.ASCII)
 ROUNDED_S = 2e-6
 """by how much steps may overlap: MEMORY medium (old versions of kineto rounded to whole microseconds), twice that"""
+ACCUMULATE = "torch::autograd::AccumulateGrad"
+COLLECTIVE = "record_param_comms"
+ITEM_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2}
+"""bytes of a number, by its type in lower case without ``c10::``"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +211,16 @@ class KernelTimes:
     forward: tuple[float, ...]
     backward: tuple[float, ...]
     optimizer: tuple[float, ...]
+
+
+class PartialGradient(NamedTuple):
+    """A part of a gradient that is there at once: that of a parameter, or of a bucket of them."""
+
+    name: str
+    """"" if it is not known"""
+    nbytes: int
+    share: float
+    """the fraction of the backward pass that computes it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,8 +239,10 @@ class GradientProfile:
         device: the name of the GPU, None if the trace has no kernels or does not name it.
         ranks: the number of ranks of torch.distributed, None if the trace does not tell.
         backend: the backend of torch.distributed, None if the trace does not tell.
-        source: the file and the tool.
+        tool: what recorded it.
         left_out: names of steps without a backward pass, which the other fields do not contain.
+        parts: the parts of a gradient in the order in which backward passes compute them; empty if they are not known.
+        no_parts: why they are not known, and what would be right.
     """
 
     steps: tuple[float, ...]
@@ -232,8 +256,22 @@ class GradientProfile:
     device: str | None
     ranks: int | None
     backend: str | None
-    source: str
+    tool: str
     left_out: tuple[str, ...] = ()
+    parts: tuple[PartialGradient, ...] = ()
+    no_parts: str = ""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether passes take longer on the GPU than on the host."""
+        kernels = self.kernels
+        return kernels is not None and sum(kernels.forward + kernels.backward) > sum(self.forward + self.backward)
+
+    @property
+    def forward_share(self) -> float:
+        """The fraction of the forward passes in the time of gradients."""
+        passes = self.kernels if self.kernels is not None and self.on_gpu else self
+        return sum(passes.forward) / (sum(passes.forward) + sum(passes.backward))
 
     @property
     def gradient(self) -> tuple[float, ...]:
@@ -296,9 +334,10 @@ def from_trace(trace: TorchTrace, where: str) -> GradientProfile:
     if not whole:
         refuse(where, [f"has no event {BACKWARD}: … inside a step; expected whole training steps"])
     left_out = [steps[number].name for number in range(len(steps)) if number not in whole]
+    launched = _launched(trace.events, computing)
     phases, spans = [phases[number] for number in whole], [spans[number] for number in whole]
     during = [common(messages, [until[number]]) for number in whole]
-    return GradientProfile(
+    made = GradientProfile(
         steps=tuple(end - start for start, end in spans),
         loading=tuple(length(phase.loading) for phase in phases),
         forward=tuple(length(phase.forward) for phase in phases),
@@ -306,13 +345,15 @@ def from_trace(trace: TorchTrace, where: str) -> GradientProfile:
         optimizer=tuple(length(phase.optimizer) for phase in phases),
         communication=tuple(map(length, during)),
         overlapped=tuple(length(common(intervals, busy)) for intervals in during),
-        kernels=_kernel_times(trace.events, computing, phases) if kernels else None,
+        kernels=_kernel_times(launched, phases) if kernels else None,
         device=_device(trace, kernels),
         ranks=trace.ranks,
         backend=trace.backend,
-        source=f"{where}: torch.profiler",
+        tool="torch.profiler",
         left_out=tuple(left_out),
     )
+    parts, no_parts = _parts(own, [phase.backward[-1] for phase in phases], launched if made.on_gpu else None)
+    return replace(made, parts=parts, no_parts=no_parts)
 
 
 # --- steps and phases on the host ------------------------------------------------------------------------------------
@@ -424,36 +465,96 @@ def _communication(events: Sequence[TraceEvent], process: str) -> list[TraceEven
     ]
 
 
-def _kernel_times(
-    events: Sequence[TraceEvent], computing: Sequence[TraceEvent], phases: Sequence[_Phases]
-) -> KernelTimes:
-    """Returns the time of each phase's kernels, which `correlation` joins with their launches."""
+def _launched(events: Sequence[TraceEvent], computing: Sequence[TraceEvent]) -> Launched:
+    """Returns the kernels whose launches the trace has, which `correlation` joins."""
     launches = {
         str(event.args["correlation"]): event.start
         for event in events
         if event.category != "kernel" and event.category.endswith(("runtime", "driver")) and "correlation" in event.args
     }
-    launched = [
+    return [
         (launches[correlation], (kernel.start, kernel.end))
         for kernel in computing
         if (correlation := str(kernel.args.get("correlation"))) in launches
     ]
 
-    def during(parts: Iterable[Sequence[Interval]]) -> tuple[float, ...]:
-        owner = {part: number for number, step in enumerate(parts) for part in step}
-        united = sorted(owner)
-        of_step: list[list[Interval]] = [[] for _ in phases]
-        for launch, kernel in launched:
-            place = within(united, launch)
-            if place is not None:
-                of_step[owner[united[place]]].append(kernel)
-        return tuple(length(union(step)) for step in of_step)
 
+def _during(launched: Launched, parts: Sequence[Sequence[Interval]]) -> tuple[float, ...]:
+    """Returns for each part of the host's time, which are disjoint, the time of the kernels that it launched."""
+    owner = {interval: number for number, part in enumerate(parts) for interval in part}
+    united = sorted(owner)
+    of_part: list[list[Interval]] = [[] for _ in parts]
+    for launch, kernel in launched:
+        place = within(united, launch)
+        if place is not None:
+            of_part[owner[united[place]]].append(kernel)
+    return tuple(length(union(part)) for part in of_part)
+
+
+def _kernel_times(launched: Launched, phases: Sequence[_Phases]) -> KernelTimes:
     return KernelTimes(
-        forward=during(phase.forward for phase in phases),
-        backward=during(phase.backward for phase in phases),
-        optimizer=during(phase.optimizer for phase in phases),
+        forward=_during(launched, [phase.forward for phase in phases]),
+        backward=_during(launched, [phase.backward for phase in phases]),
+        optimizer=_during(launched, [phase.optimizer for phase in phases]),
     )
+
+
+# --- parts of a gradient ---------------------------------------------------------------------------------------------
+
+
+def _parts(
+    own: Sequence[TraceEvent], passes: Sequence[Interval], launched: Launched | None
+) -> tuple[tuple[PartialGradient, ...], str]:
+    """Returns the parts of a gradient, and why they are not known if there are none.
+
+    Args:
+        own: the events of the host.
+        passes: the last backward pass of each step.
+        launched: the kernels, if the passes take longer on the GPU.
+    """
+    added = [(event.end, event.start, _added_bytes(event)) for event in own if event.name == ACCUMULATE]
+    if not added or any(nbytes is None for _, _, nbytes in added):
+        reduced = [event for event in own if event.name == COLLECTIVE and _reduced_bytes(event)]
+        if len({str(event.args.get("Process Group Name")) for event in reduced}) > 1:
+            return (), "has all-reduces of several process groups; expected a profile with record_shapes=True"
+        added = [(event.start, event.start, _reduced_bytes(event)) for event in reduced]
+    known = [(ready, start, nbytes) for ready, start, nbytes in added if nbytes is not None]
+    seconds: list[tuple[float, ...]] = []
+    sizes: set[tuple[int, ...]] = set()
+    for begin, end in passes:
+        of_step = sorted((ready, nbytes) for ready, start, nbytes in known if begin <= start < end)
+        bounds = [begin, *(min(ready, end) for ready, _ in of_step[:-1]), end]
+        intervals = [[part] for part in pairwise(bounds)]
+        host = tuple(until - since for since, until in pairwise(bounds))
+        seconds.append(host if launched is None else _during(launched, intervals))
+        sizes.add(tuple(nbytes for _, nbytes in of_step))
+    if () in sizes:
+        return (), "has no sizes of gradients; expected a profile with record_shapes=True"
+    if len(sizes) > 1:
+        return (), "has gradients of other sizes in one step than in another; expected the same in every step"
+    times = [sum(part) for part in zip(*seconds, strict=True)]
+    return tuple(
+        PartialGradient("", nbytes, time / sum(times) if sum(times) else 1 / len(times))
+        for nbytes, time in zip(*sizes, times, strict=True)
+    ), ""
+
+
+def _added_bytes(event: TraceEvent) -> int | None:
+    """Returns the bytes of the gradient that is added to those of its parameter; None if they are not known."""
+    dims, kinds = event.args.get("Input Dims"), event.args.get("Input type")
+    if not (isinstance(dims, list) and dims and isinstance(kinds, list) and kinds and isinstance(dims[0], list)):
+        return None
+    item = ITEM_BYTES.get(str(kinds[0]).lower().removeprefix("c10::"))
+    whole = all(isinstance(size, int) and size > 0 for size in dims[0])
+    return item * math.prod(dims[0]) if item and whole else None
+
+
+def _reduced_bytes(event: TraceEvent) -> int | None:
+    """Returns the bytes of an all-reduce; None of other collectives."""
+    count, item = event.args.get("In msg nelems"), ITEM_BYTES.get(str(event.args.get("dtype")).lower())
+    if event.args.get("Collective name") != "allreduce" or not isinstance(count, int) or count < 1:
+        return None
+    return item and item * count
 
 
 def _device(trace: TorchTrace, kernels: Sequence[TraceEvent]) -> str | None:
@@ -461,12 +562,6 @@ def _device(trace: TorchTrace, kernels: Sequence[TraceEvent]) -> str | None:
     used = {number for event in kernels if isinstance(number := event.args.get("device"), int)}
     names = sorted({name for number, name in trace.devices.items() if number in used})
     return ", ".join(names) or None
-
-
-# An interval is (start, end) with start ≤ end. A union is sorted and its intervals are disjoint.
-
-
-Interval = tuple[float, float]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
