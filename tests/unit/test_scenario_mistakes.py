@@ -42,8 +42,8 @@ def test_the_small_scenario_is_right() -> None:
             "workload.batch_per_wroker=32",
             (
                 "workload.batch_per_wroker: unknown key (did you mean batch_per_worker?); there are model, trace, "
-                "trace_batch, dataset, data_dir, samples, batch_per_worker, learning, dtype, vmap, compute_dtype, options, "
-                "stand_in, reading"
+                "trace_batch, dataset, data_dir, samples, batch_per_worker, learning, dtype, vmap, compute_dtype, "
+                "options, stand_in, reading"
             ),
         ),
         ("algorithms[0]=sync-sdg", "algorithms[0]: unknown method 'sync-sdg' (did you mean sync-sgd?)"),
