@@ -141,7 +141,9 @@ def _gpu(properties: Any) -> str:
 EXTRAS: dict[str, tuple[str, str]] = {
     "optuna": ("planning", "paceline plan"),
     "dask": ("dask", "sweep --engine dask: sweeps on several machines"),
-    "tensorboardX": ("tensorboard", "train --tensorboard, and export --format tensorboard"),
+    "tensorboardX": ("tensorboard", "--log tensorboard, and export --format tensorboard"),
+    "wandb": ("wandb", "--log wandb, and export --format wandb: Weights & Biases"),
+    "mlflow": ("mlflow", "--log mlflow, and export --format mlflow"),
     "hypothesis": ("checking", "tests of your own methods with paceline.testing, and drawn counterexamples"),
 }
 """optional packages: the extra of paceline that installs each, and the commands that use it"""
@@ -193,10 +195,18 @@ def packages() -> list[MachineCheck]:
     """Checks the optional packages."""
     results = []
     for package, (extra, needed_for) in EXTRAS.items():
-        there = find_spec(package) is not None
-        found = metadata.version(package) if there else "not installed"
+        spec = find_spec(package)
+        there = spec is not None and spec.origin is not None  # without an origin: a folder of this name, such as wandb/
+        found = _version(package) if there else "not installed"
         results.append(_check(package, there, found, needed_for, remedy=f"pip install 'paceline[{extra}]'"))
     return results
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # it is in a distribution of another name: mlflow in mlflow-skinny
+        return "installed"
 
 
 LIMIT_S = 10.0

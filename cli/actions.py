@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.backend.transports.launchers import LaunchedProcess, SaidElsewhere, hasty, tell_torchrun
+from paceline.cli.options import LOGGERS, split_names
 from paceline.cli.output import Output
 from paceline.records.figures import significant
 
 if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
     from paceline.records import Run
+    from paceline.reports.export.loggers import LoggerName, RunLogs
 
 HOW = {"events": "event by event", "cohort": "for all ranks at once"}
 """the interpreters, in words"""
@@ -123,22 +125,46 @@ def _say_collective(collective: Mapping[str, Any]) -> str:
     )
 
 
-def keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
-    """Returns a function that stores a run, adds the stored run to a list and returns it.
+def keeper(kept: list[Run], out: Path, logs: RunLogs | None = None) -> Callable[[Run], Run]:
+    """Returns a function that logs and stores a run, adds the stored run to a list and returns it.
 
     Args:
         kept: the list.
         out: the folder for records.
+        logs: the logs of the command's runs; None: it has none.
     """
     from paceline.backend.posix.processes import uninterrupted
     from paceline.records import store
 
     def keep(run: Run) -> Run:
+        logged = run if logs is None else logs.finish(run)
         with uninterrupted():  # a run that is stored is named
-            kept.append(store.save(run, out))
+            kept.append(store.save(logged, out))
+        if logs is not None:
+            logs.clear()
         return kept[-1]
 
     return keep
+
+
+def logging(names: str | None, output: Output) -> AbstractContextManager[RunLogs | None]:
+    """Returns the logs of a command's runs, if there are any.
+
+    Args:
+        names: the loggers, separated by commas; None: there are none.
+        output: where they write, and say so.
+
+    Raises:
+        InputError: a name is wrong, packages are missing, or a service refuses.
+    """
+    if names is None:
+        return nullcontext()
+    chosen = split_names(names)
+    if not chosen or not set(chosen) <= set(LOGGERS):
+        raise InputError(f"--log: found {names!r}, expected {', '.join(LOGGERS)}, or several with commas between them")
+    from paceline.reports.export.loggers import loggers
+
+    return loggers(cast("list[LoggerName]", chosen), output.folder, output.note)
 
 
 @contextmanager

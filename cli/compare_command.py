@@ -12,8 +12,8 @@ import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launchers import joined
-from paceline.cli.actions import keeper, naming_stored, reported, say_where, together
-from paceline.cli.options import ScenarioOptions, given, scenario_argument
+from paceline.cli.actions import keeper, logging, naming_stored, reported, say_where, together
+from paceline.cli.options import Loggers, ScenarioOptions, given, scenario_argument
 from paceline.cli.output import Output
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def compare(
             "what to calibrate; and which part of the variation of steps makes workers wait.",
         ),
     ] = False,
+    log: Loggers = None,
     output: Output,
 ) -> None:
     """Predict a scenario, measure it, and show both side by side, with the predictions of simpler models.
@@ -57,11 +58,12 @@ def compare(
       paceline compare quickstart
       paceline compare quickstart --seeds 3 --algorithms async-sgd,easgd
       paceline compare my.yaml --explain
+      paceline compare my.yaml --log wandb
       paceline compare my.yaml --json > answer.json
       paceline compare --measured runs/my-easgd-1-measured-1 --machine node.yaml
     """
     if measured:
-        others = given(scenario, replace(options, machine=None))
+        others = given(scenario, replace(options, machine=None), log=log)
         compare_stored(measured, options.machine, output, others, explain=explain)
         return
     if scenario is None:
@@ -78,8 +80,9 @@ def compare(
         with (
             together(started, output) as (world, speaking),
             naming_stored(kept, speaking, speaks=world is None or world.leads),
+            logging(log if world is None or world.leads else None, speaking) as logs,
         ):
-            keep = keeper(kept, output.folder)
+            keep = keeper(kept, output.folder, logs)
             with speaking.progress() as stage:
                 comparison = (
                     compare_here(loaded, stage=stage, keep=keep, explain=explain)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 RUNS = Path("runs")
+REPLACED = {"--tensorboard": "--log tensorboard"}
+"""options of earlier versions, and what replaced them"""
 
 
 def complete_scenarios(incomplete: str) -> list[str]:
@@ -103,6 +105,18 @@ RunArgument = Annotated[
         metavar="RUN",
         help="A folder that simulate, train or compare has stored, or the run.json in it.",
         autocompletion=complete_stored_runs,
+    ),
+]
+LOGGERS = ("mlflow", "tensorboard", "wandb")
+Loggers = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="A,B,…",
+        help="Log curves and figures of the runs with these: tensorboard (event files in the folders of the runs), "
+        "wandb, mlflow (where WANDB_MODE or MLFLOW_TRACKING_URI says, or in --out). Simulated and measured runs have "
+        "the same curves, for one chart. Needs paceline\\[wandb] and so on.",
+        autocompletion=lambda incomplete: [name for name in LOGGERS if name.startswith(incomplete)],
     ),
 ]
 Jobs = Annotated[
@@ -337,6 +351,8 @@ class HintingCommand(TyperCommand):
             name: the unknown option, with its dashes.
             args: all arguments of the command, for subclasses.
         """
+        if name in REPLACED:
+            return f"; it is now {REPLACED[name]}"
         from paceline.scenarios.values.key_hints import key_hint
 
         options = [option.lstrip("-") for each in self.params for option in each.opts if option.startswith("--")]

@@ -24,6 +24,7 @@ from paceline.cli.output import Output
 from paceline.records.figures import significant
 
 if TYPE_CHECKING:
+    from paceline.records import Run
     from paceline.records.stored_runs import StoredRun
 
 MANY_SPANS = 100_000
@@ -170,14 +171,16 @@ class ExportCommand(HintingCommand):
 def export(
     run: RunArgument,
     form: Annotated[
-        Literal["chakra", "chrome", "csv", "tensorboard"], typer.Option("--format", help="The format; see above.")
+        Literal["chakra", "chrome", "csv", "mlflow", "tensorboard", "wandb"],
+        typer.Option("--format", help="The format; see above."),
     ],
     *,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="The new file with chrome, else the new folder. Default: the name of the run, in this folder.",
+            help="The new file with chrome, else the new folder. Default: the name of the run, in this folder. With "
+            "wandb and mlflow: the folder for what they write on this machine. Default: that of the runs.",
         ),
     ] = None,
     output: Annotated[Output, Only("as_json", "quiet", "verbose")],
@@ -191,7 +194,11 @@ def export(
                     lanes as tracks, counters, arrows from a message to its
                     application
       csv           all tables and figures, with a README of the units
+      mlflow        curves and figures as a run where MLFLOW_TRACKING_URI says,
+                    or in mlflow.db beside the run (needs paceline[mlflow])
       tensorboard   the curves of the run (needs paceline[tensorboard])
+      wandb         curves and figures as a run of Weights & Biases; offline
+                    with WANDB_MODE=offline (needs paceline[wandb])
 
     Nothing is overwritten.
 
@@ -200,11 +207,15 @@ def export(
       paceline export runs/quickstart-async-sgd-1-simulated-1 --format chrome
       paceline export runs/my-agd-1-measured-1 --format chrome --out measured.json
       paceline export runs/my-agd-1-simulated-1 --format csv --out tables
+      WANDB_MODE=offline paceline export runs/my-agd-1-simulated-1 --format wandb
     """
     from paceline.reports.blocks import Answer, Claim
     from paceline.reports.export.export_run import export_run
 
     stored = read(run)
+    if form == "mlflow" or form == "wandb":
+        _send(stored, form, out, output)
+        return
     if (spans := len(stored.tables.spans)) >= MANY_SPANS:
         output.note(f"writing {spans:,} spans; a million of them take about half a minute")
     written = export_run(stored, form, out)
@@ -212,3 +223,14 @@ def export(
     answer = {"run": str(stored.path), "format": form, "path": str(written), "bytes": size}
     output.give(Answer("Export", [Claim(f"{written}: {significant(size / 1e6)} MB")], lambda: answer))
     output.note(f"{OPENED[form]} {written}" if form == "tensorboard" else OPENED[form])
+
+
+def _send(run: Run, service: Literal["mlflow", "wandb"], out: Path | None, output: Output) -> None:
+    """Sends a stored run to a service, and prints where it is."""
+    from paceline.reports.blocks import Answer, Claim
+    from paceline.reports.export.loggers import send_run
+
+    assert run.path is not None
+    place = send_run(run, service, run.path.parent if out is None else out, output.note)
+    answer = {"run": str(run.path), "format": service, "path": place}
+    output.give(Answer("Export", [Claim(place)], lambda: answer))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from paceline.cli.actions import answer_runs, keeper, naming_stored, run_names
-from paceline.cli.options import Only, Scenario, ScenarioOptions
+from paceline.cli.actions import answer_runs, keeper, logging, naming_stored, run_names
+from paceline.cli.options import Loggers, Only, Scenario, ScenarioOptions
 from paceline.cli.output import Output
 from paceline.cli.report_command import report_of_simulation
 
@@ -28,6 +28,7 @@ def simulate(
             "same records; auto chooses by the number of ranks, and extrapolates long runs of methods with a server."
         ),
     ] = "auto",
+    log: Loggers = None,
     output: Output,
 ) -> None:
     """Run a scenario in virtual time on its modelled cluster: one run per algorithm and seed.
@@ -42,6 +43,7 @@ def simulate(
       paceline simulate runs/quickstart-agd-1-simulated-1/run.json
       paceline simulate my.yaml --set "workload={trace: rank0.et, trace_batch: 64}"
       paceline simulate my.yaml --machine machine.yaml   # of paceline calibrate
+      paceline simulate my.yaml --log wandb,tensorboard
     """
     loaded = options.read(scenario)
     output.make_folder()
@@ -55,16 +57,16 @@ def simulate(
     expected = ExpectedTime([name for name in names for _ in range(loaded.seeds)])
 
     stored: list[Run] = []
-    save = keeper(stored, output.folder)
+    with naming_stored(stored, output), logging(log, output) as logs, output.progress() as stage:
+        save = keeper(stored, output.folder, logs)
 
-    def keep(run: Run) -> Run:
-        saved = save(run)
-        expected.ended()
-        if (row := rows.add(saved)) is not None:  # printed before the next runs begin
-            output.row(row)
-        return saved
+        def keep(run: Run) -> Run:
+            saved = save(run)
+            expected.ended()
+            if (row := rows.add(saved)) is not None:  # printed before the next runs begin
+                output.row(row)
+            return saved
 
-    with naming_stored(stored, output), output.progress() as stage:
         report = stage("simulating", run_names(names, loaded.seed, loaded.seeds))
         runs = simulated(loaded, progress=_estimating(expected, report, output), keep=keep, engine=engine)
     output.end_of_rows()

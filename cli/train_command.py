@@ -14,8 +14,8 @@ import typer
 
 from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.backend.transports.launchers import RefusedElsewhere, joined
-from paceline.cli.actions import answer_runs, keeper, naming_stored, reported, run_names, together
-from paceline.cli.options import EXIT_FAILED, Only, ScenarioOptions, scenario_argument
+from paceline.cli.actions import answer_runs, keeper, logging, naming_stored, reported, run_names, together
+from paceline.cli.options import EXIT_FAILED, Loggers, Only, ScenarioOptions, scenario_argument
 from paceline.cli.output import Output
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from paceline.backend.training import Watcher
     from paceline.cli.watch_display import WatchDisplay
     from paceline.records import Run
-    from paceline.reports.export.tensorboard import TensorBoard
     from paceline.reports.watching.predict_runs import Key, PredictedProgress
     from paceline.scenarios import Scenario
     from paceline.scenarios.resolution.plan import Plan
@@ -50,14 +49,7 @@ class Watching:
             "default: the scenario's devices and links.",
         ),
     ] = None
-    tensorboard: Annotated[
-        bool,
-        typer.Option(
-            "--tensorboard",
-            help="Write TensorBoard event files: in --out during a run, in tensorboard/ of its folder afterwards. "
-            "Needs paceline\\[tensorboard].",
-        ),
-    ] = False
+    log: Loggers = None
 
     def check(self, scenario: str | None, replay: Path | None) -> None:
         """Checks that the options go together.
@@ -74,6 +66,8 @@ class Watching:
                 mistakes.append(f"--replay: found the scenario {scenario!r} beside it; a run is replayed with its own")
             if replay is not None and self.predicted:
                 mistakes.append("--watch: found beside --replay, which has no clock; only real runs are watched")
+            if replay is not None and self.log:
+                mistakes.append("--log: found beside --replay, which has no clock; only real runs are logged")
             if self.machine is not None and not self.predicted:
                 mistakes.append(
                     "--machine: found without --watch; only the prediction of a watched run uses the machine"
@@ -121,7 +115,7 @@ def train(
       paceline train my.yaml --set train.checkpoint.every='100 updates'
       paceline train --resume runs/my-sync-sgd-7-measured-1 --set stop.epochs=20
       paceline train my.yaml --watch --machine machine.yaml
-      paceline train my.yaml --tensorboard --verbose
+      paceline train my.yaml --log tensorboard --verbose
       paceline train --replay runs/quickstart-async-sgd-1-measured-1
       torchrun --standalone --nproc-per-node=5 --no-python paceline train my.yaml
       paceline train my.yaml --slurm > my.sh
@@ -170,28 +164,24 @@ def _train(
     scenario: Scenario, resume: Path | None, watching: Watching, output: Output, world: World | None
 ) -> list[Run]:
     """Trains one real run per algorithm and seed; the record of a failed run is stored too."""
-    predicted = _predicted(scenario, output, watching, world)
     from paceline.cli.progress import silent
     from paceline.reports.run_results import train as trained
     from paceline.scenarios.resolution.plan import names_of
 
     stored: list[Run] = []
-    save = keeper(stored, output.folder)
     with (
         naming_stored(stored, output, speaks=_speaks(world)),
-        _board(watching.tensorboard and _speaks(world), output) as board,
-        _display(predicted, output, joined=world is not None) as display,
+        logging(watching.log if _speaks(world) else None, output) as logs,
+        _display(_predicted(scenario, output, watching, world), output, joined=world is not None) as display,
         output.progress() if display is None else nullcontext(silent) as stage,
     ):
-        watchers = [watcher.watch for watcher in (board, display) if watcher is not None]
+        watchers = [watcher.watch for watcher in (logs, display) if watcher is not None]
+        save = keeper(stored, output.folder, logs)
 
         def keep(run: Run) -> Run:
-            finished = run if board is None else board.finish(run)
-            saved = save(finished)
-            if board is not None:
-                board.clear()
-            if display is not None and finished.summary["stop_reason"] != "failure":
-                display.ended(finished)
+            saved = save(run)
+            if display is not None and saved.summary["stop_reason"] != "failure":
+                display.ended(saved)
             return saved
 
         with output.aside() as echo:
@@ -260,16 +250,6 @@ def _each(watchers: Sequence[Watcher]) -> Watcher:
             watcher(plan, now)
 
     return watch
-
-
-def _board(wanted: bool, output: Output) -> AbstractContextManager[TensorBoard | None]:
-    """Returns the writer of event files, if they are requested."""
-    if not wanted:
-        return nullcontext()
-    from paceline.reports.export.tensorboard import tensorboard
-
-    output.note(f"to watch: tensorboard --logdir {output.folder}")
-    return tensorboard(output.folder)
 
 
 def _replay(folder: Path, output: Output) -> bool:

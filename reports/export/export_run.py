@@ -5,18 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from paceline.algorithms.core.checksums import read_sealed
 from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.records import Run
-from paceline.records.store import RUN_JSON, WHOLE, naming, new_folder
+from paceline.records.store import naming, new_folder
 from paceline.reports.export.chakra import check_chakra, write_chakra
 from paceline.reports.export.chrome import write_chrome
 from paceline.reports.export.csv_tables import write_csv
-from paceline.reports.export.tensorboard import check_tensorboard, write_tensorboard
+from paceline.reports.export.loggers import check_package, write_tensorboard
 
 Format = Literal["chakra", "chrome", "csv", "tensorboard"]
 ENDS: dict[Format, str] = {
@@ -57,7 +55,7 @@ def export_run(run: Run, form: Format, out: Path | None = None) -> Path:
         elif form == "csv":
             write_csv(run, building)
         else:
-            write_tensorboard(run, building, stored_at(run.path))
+            write_tensorboard(run, building)
     return target
 
 
@@ -78,16 +76,7 @@ def _check(run: Run, form: Format, target: Path) -> None:
                 check_chakra(run)
         if form == "tensorboard":
             with mistakes.noted():
-                check_tensorboard("--format tensorboard")
-
-
-def stored_at(folder: Path) -> datetime:
-    """Returns when a run was stored.
-
-    Args:
-        folder: the run's folder.
-    """
-    return datetime.fromisoformat(read_sealed(folder / RUN_JSON, WHOLE)["written"])
+                check_package("tensorboard", "--format tensorboard")
 
 
 @contextmanager

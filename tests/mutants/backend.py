@@ -178,7 +178,7 @@ STATUS = (
         old="float(sums[owner, SAMPLES])",
         new="float(sums[:, SAMPLES].sum())",
         bug="Progress adds up the samples of all ranks' weights, which have them in common.",
-        tests=("unit/test_rank_status.py", "unit/test_progress.py", "unit/test_tensorboard.py"),
+        tests=("unit/test_rank_status.py", "unit/test_progress.py", "unit/test_loggers.py"),
     ),
     Mutant(
         name="half-a-record-kept",

@@ -60,7 +60,7 @@ def test_words_are_completed(words: str, completed: str) -> None:
 def test_zsh_and_fish_get_the_same_words(shell: str, environment: dict[str, str]) -> None:
     asked = {"_TYPER_COMPLETE_ARGS": "paceline export some-run --format ", **environment}
     said = paceline(_PACELINE_COMPLETE=f"complete_{shell}", **asked)
-    for name in ("chrome", "csv", "tensorboard"):
+    for name in ("chrome", "csv", "mlflow", "tensorboard", "wandb"):
         assert name in said
 
 

@@ -15,7 +15,8 @@ from paceline.cli.app import app
 
 PARTS = {
     "Python", "processor cores", "memory", "shared memory", "torch", "gloo", "NCCL", "GPUs", "network namespaces",
-    "traffic control (tc)", "MPI", "Slurm", "optuna", "dask", "tensorboardX", "hypothesis", "Chromium",
+    "traffic control (tc)", "MPI", "Slurm", "optuna", "dask", "tensorboardX", "wandb", "mlflow",
+    "hypothesis", "Chromium",
 }  # fmt: skip
 
 
