@@ -29,7 +29,7 @@ from paceline.algorithms.methods.outer import Co2, EagerDiLoCo
 from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, DcAsgd, Softsync, SyncSgdPs
 from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
-from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
+from paceline.algorithms.methods.periodic import DesLoc, HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.ssp import Downpour, Ssp
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.algorithms.own import FORM, offered, offers, own
@@ -41,7 +41,7 @@ METHODS: dict[str, type[Method]] = {
         *(SequentialSgd, SyncSgd),
         *(SyncSgdPs, AsyncSgd, AsyncMsgd, Downpour, HogwildSgd, Softsync, Ssp, DbsSgd, SyncDbsSgd),
         *(Easgd, AsyncEasgd, AsyncMeasgd, HogwildEasgd, SyncEasgd1, SyncEasgd2, SyncEasgd3, Eamsgd),
-        *(HbsSgd, KAvg, Sasgd, Hsgd),
+        *(HbsSgd, KAvg, DesLoc, Sasgd, Hsgd),
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
         *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, EagerSgd, DcAsgd, DeMo, Acco, Co2),

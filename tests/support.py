@@ -22,7 +22,7 @@ from paceline.algorithms.methods.layerwise import (
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
 from paceline.algorithms.methods.outer import Co2, EagerDiLoCo
-from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
+from paceline.algorithms.methods.periodic import DesLoc, HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Trace
 from paceline.simulator.kernel.crash_timeline import CrashTimeline
@@ -131,6 +131,7 @@ BRIEF: dict[str, Method] = {
     for method in (
         HbsSgd(k1=1, k2=2),
         KAvg(k=2),
+        DesLoc(period=2, first_moment_period=3, second_moment_period=4),
         Sasgd(period=2),
         PostLocalSgd(switch=2, period=2),
         SlowMo(period=2),

@@ -25,6 +25,18 @@ def library(vector: Any) -> Any:
     return torch
 
 
+def bits(vector: Any) -> Any:
+    """Returns a value that is equal for two vectors if and only if they have the same numbers, bit for bit.
+
+    >>> bits(np.array([0.0])) == bits(np.array([-0.0]))
+    False
+    """
+    if isinstance(vector, Special):
+        return vector
+    vector = vector.cpu().numpy() if hasattr(vector, "cpu") else vector
+    return vector.tolist() if vector.dtype == object else vector.tobytes()
+
+
 def zeros(count: int, like: Any) -> Any:
     """Returns a vector of zeros.
 

@@ -36,12 +36,12 @@ from paceline.algorithms.core.steps import (
 from paceline.algorithms.core.traffic import SCALE
 from paceline.algorithms.core.values import Group, Rank, Weights
 from paceline.algorithms.methods.outer import CHANGE, HEAVY_BALL, NESTEROV, NesterovRounds, Outer, Rounds, outer_step
-from paceline.algorithms.methods.periodic import Averaging
+from paceline.algorithms.methods.periodic import AveragingWithMomentum
 from paceline.algorithms.methods.survivors import among_living, survives
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostLocalSgd(Averaging):
+class PostLocalSgd(AveragingWithMomentum):
     """Synchronous SGD up to the switch, then local steps with an average of all workers' weights after every H of them.
 
     step t < switch, counted from 0:  x ← x − η (1/P) Σ_i g_i(x)

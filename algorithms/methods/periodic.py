@@ -1,4 +1,7 @@
-"""Periodic and hierarchical averaging: local steps with an average of weights after every few of them."""
+"""Periodic and hierarchical averaging: local steps with an average of weights after every few of them.
+
+The moments of an optimizer stay local, or are averaged with the weights, or at periods of their own.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from paceline.algorithms.core import arrays
 from paceline.algorithms.core.fast_values import replace
-from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee, custom_guarantee
+from paceline.algorithms.core.method import Optimizer, RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate
-from paceline.algorithms.core.option_groups import POSITIVE, Range
+from paceline.algorithms.core.option_groups import POSITIVE, STEPS, Range
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.rules import Moments, OptimizerState
 from paceline.algorithms.core.steps import average_weights, descend, gradient_at, local_step, mean_of
 from paceline.algorithms.core.traffic import COMBINE, SCALE
 from paceline.algorithms.core.values import Group, Rank, Weights
@@ -26,23 +31,16 @@ class Averaging(SgdMethod):
 
     staleness_kind = StalenessKind.LOCAL_AGE
 
-    average_momentum: bool = False
-    """whether the optimizer state is averaged with the weights; provenance: torch's averagers leave it local"""
-
     @program
     def average(self, state: Replica, group: Group, key: str) -> Program[Replica]:
-        """Averages weights, and with `average_momentum` the optimizer state, over a group.
+        """Averages weights over a group.
 
         Args:
             state: as `local_step` returned it; the buffer of its weights is reused, see `average_weights`.
             group: the ranks that take part.
             key: the name of the all-reduce.
         """
-        state = yield from average_weights(state, group, key)
-        if self.average_momentum:
-            memory = yield from mean_of(state.optimizer_state, group, f"momentum of {key}")
-            state = replace(state, optimizer_state=memory)
-        return state
+        return (yield from average_weights(state, group, key))
 
     @program
     def average_all(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -53,7 +51,24 @@ class Averaging(SgdMethod):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HbsSgd(Averaging):
+class AveragingWithMomentum(Averaging):
+    """Base of methods that average the optimizer state together with the weights, if wanted."""
+
+    average_momentum: bool = False
+    """whether the optimizer state is averaged with the weights; provenance: torch's averagers leave it local"""
+
+    @program
+    def average(self, state: Replica, group: Group, key: str) -> Program[Replica]:
+        """Averages weights, and with `average_momentum` the optimizer state; arguments as in `Averaging`."""
+        state = yield from super().average(state, group, key)
+        if self.average_momentum:
+            memory = yield from mean_of(state.optimizer_state, group, f"momentum of {key}")
+            state = replace(state, optimizer_state=memory)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class HbsSgd(AveragingWithMomentum):
     """Hierarchical bulk-synchronous SGD: local steps, averages in the group every K1 and over all every K2 steps.
 
     after step t, counted from 1:  x ← mean over all, if K2 | t;  else mean over the group, if K1 | t
@@ -117,7 +132,7 @@ class HbsSgd(Averaging):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KAvg(Averaging):
+class KAvg(AveragingWithMomentum):
     """Local steps, with an average of all workers' weights after every K of them.
 
     after step t, counted from 1:  x_i ← (1/P) Σ_j x_j, if K | t − phase
@@ -152,6 +167,113 @@ class KAvg(Averaging):
             if (state.step - self.phase) % self.k == 0:
                 state = yield from self.average_all(me, state)
         return state
+
+
+def moments_of(memory: OptimizerState) -> dict[str, Any]:
+    """Returns the vectors that an optimizer remembers: the moments of Adam, the velocity of a momentum, or nothing."""
+    for link in memory.links:
+        if isinstance(link, Moments):
+            return {"first": link.first, "second": link.second}
+        if link is not None:
+            return {"first": link}
+    return {}
+
+
+def with_moments(memory: OptimizerState, moments: Mapping[str, Any]) -> OptimizerState:
+    """Returns the memory of an optimizer with other vectors; the reverse of `moments_of`."""
+    links = (
+        Moments(**moments) if isinstance(link, Moments) else link if link is None else moments["first"]
+        for link in memory.links
+    )
+    return replace(memory, links=tuple(links))
+
+
+@custom_guarantee("moments-meet", "all workers hold the same moment after every average of it over all of them")
+def moments_meet(job: Any, trace: Any) -> Any:
+    """Yields a sentence for each worker whose moment differs from the first worker's, if the run ends with its average.
+
+    A run that ends between two averages says nothing, as with `replicas-meet`.
+    """
+    first = trace.states[job.team[0].rank]
+    for name, period in job.method.moment_periods.items():
+        if first.step == 0 or first.step % period:
+            continue
+        for rank in job.team[0].workers:
+            own, others = (moments_of(state.optimizer_state) for state in (trace.states[rank], first))
+            if arrays.bits(own[name]) != arrays.bits(others[name]):
+                yield f"at the end rank {rank} holds another {name} moment than rank {job.team[0].rank}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DesLoc(Averaging):
+    """Local steps of Adam; weights, first moments and second moments are averaged, each at a period of its own.
+
+    step t, counted from 1:  x_i, m_i, v_i ← one step of Adam
+    after it:                m_i ← (1/P) Σ_j m_j, if K_m | t;  v_i ← (1/P) Σ_j v_j, if K_v | t;
+                             x_i ← (1/P) Σ_j x_j, if K | t
+
+    With `optimizer: sgd` the velocity of a momentum is averaged as m.
+    """
+
+    name = "des-loc"
+    source = (
+        "Iacob et al. 2025, 'DES-LOC: Desynced Low Communication Adaptive Optimizers', arXiv 2505.22549; the rule is "
+        "that of the authors' code, DESLoc in local_sgd.py of Iacob-Alexandru-Andrei/torchft"
+    )
+    guarantees = HbsSgd.guarantees | {moments_meet}
+
+    ranges: ClassVar[Mapping[str, Range]] = {"first_moment_period": STEPS, "second_moment_period": STEPS}
+
+    rate_of_adam: ClassVar[float | None] = None
+
+    learning_rate: float = 0.01
+    """η; provenance: ours, for the digits; the length of Adam's steps depends only on its learning rate"""
+    optimizer: Optimizer = "adam"
+    """the rule of the local steps; provenance: the source has Adam, and SGD with momentum"""
+    period: int = 4
+    """K, steps between averages of the weights; provenance: ours, the source's are larger, of far more steps"""
+    first_moment_period: int | None = None
+    """K_m, steps between averages of the first moments; None: 3 K; provenance: the source recommends 3 K"""
+    second_moment_period: int | None = None
+    """K_v, steps between averages of the second moments; None: 6 K; provenance: the source recommends 6 K"""
+
+    @property
+    def moment_periods(self) -> Mapping[str, int]:
+        """The steps between averages of each moment that the optimizer has."""
+        first, second = self.first_moment_period, self.second_moment_period
+        periods = {}
+        if self.uses_adam or self.momentum:
+            periods["first"] = 3 * self.period if first is None else first
+        if self.uses_adam:
+            periods["second"] = 6 * self.period if second is None else second
+        return periods
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
+
+    def longest_period(self, workers: int) -> int:
+        return max([self.period, *self.moment_periods.values()])
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from NextStep(state)):
+            state = yield from local_step(rule, state, step.samples)
+            state = yield from self.average_moments(me, state)
+            if state.step % self.period == 0:
+                state = yield from self.average_all(me, state)
+        return state
+
+    @program
+    def average_moments(self, me: RankContext, state: Replica) -> Program[Replica]:
+        """Averages those moments over all workers whose period ends with this step."""
+        due = [name for name, period in self.moment_periods.items() if state.step % period == 0]
+        if not due:
+            return state
+        moments = moments_of(state.optimizer_state)
+        for name in due:
+            moments[name] = yield from mean_of(moments[name], me.workers, f"{name} moment {state.step}")
+        return replace(state, optimizer_state=with_moments(state.optimizer_state, moments))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar, Literal
 
+from paceline.algorithms.core import arrays
 from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee, custom_guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod
 from paceline.algorithms.core.operations import AllReduce, Charge, Handle, NextStep, RecordUpdate, Start, Wait
@@ -21,7 +22,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.core.steps import local_step
 from paceline.algorithms.core.traffic import COMBINE, COPY, NOTHING, SCALE
-from paceline.algorithms.core.values import Layer, Rank, Special, Weights, join
+from paceline.algorithms.core.values import Layer, Rank, Weights, join
 from paceline.algorithms.methods.outer import CHANGE, NESTEROV, NesterovRounds, Outer
 
 MIXED = 2 * SCALE + COMBINE
@@ -115,15 +116,8 @@ def outer_weights_equal(job: Any, trace: Any) -> Any:
     first = trace.states[job.team[0].rank]
     for rank in job.team[0].workers:
         for name in ("start", "velocity"):
-            if _bits(getattr(trace.states[rank], name)) != _bits(getattr(first, name)):
+            if arrays.bits(getattr(trace.states[rank], name)) != arrays.bits(getattr(first, name)):
                 yield f"at the end rank {rank} holds another {name} than rank {job.team[0].rank}"
-
-
-def _bits(vector: Any) -> Any:
-    if isinstance(vector, Special):
-        return vector
-    vector = vector.cpu().numpy() if hasattr(vector, "cpu") else vector
-    return vector.tolist() if vector.dtype == object else vector.tobytes()
 
 
 @dataclass(frozen=True, kw_only=True)

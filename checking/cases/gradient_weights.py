@@ -120,7 +120,8 @@ def is_measured(case: Case) -> bool:
     """Whether the weights of gradients are measured in this case: with gradients, without a clock and stops."""
     if not case.gradients or case.times is not None or case.stops:
         return False
-    return case.method.longest_period(case.workers) <= LONGEST and _form(case) is not None
+    form = _form(case)
+    return form is not None and form.longest_period(case.workers) <= LONGEST
 
 
 def _form(case: Case) -> Method | None:

@@ -47,6 +47,7 @@ PERIODS: dict[tuple[str, str], tuple[int, ...]] = {
     ("agd", "delay"): (1, 2),
     ("layerwise-agd", "delay"): (1, 2),
     ("k-avg", "k"): (2, 4, 8, 16),
+    ("des-loc", "period"): (2, 4, 8, 16),
     ("sasgd", "period"): (2, 4, 8, 16),
     ("eamsgd", "period"): (2, 4, 8, 16),
     ("post-local-sgd", "period"): (2, 4, 8, 16),

@@ -1,17 +1,19 @@
-"""Planted bugs of rounds with an outer step: what is mixed, what is remembered, and whose change counts."""
+"""Planted bugs of rounds: what is mixed, what is remembered, whose change counts, and which moments are averaged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from paceline.algorithms.core.method import RankContext
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import average_weights, local_step
 from paceline.algorithms.core.values import Weights
 from paceline.algorithms.methods.local_sgd import SlowMo
 from paceline.algorithms.methods.outer import EagerDiLoCo, Outer, Overlapping
+from paceline.algorithms.methods.periodic import DesLoc
 from paceline.algorithms.methods.streaming_diloco import Fragment, Streaming, StreamingDiLoCo
 from tests.planted_bugs.bug import planted
 
@@ -85,7 +87,43 @@ class StepsByOwnChange(ShortSlowMo):
         return (yield from self.slow_step(replace(state, weights=Weights(own, state.weights.version))))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShortDesLoc(DesLoc):
+    """`des-loc` with short periods."""
+
+    name = "des-loc-short"
+
+    period: int = 2
+    first_moment_period: int | None = 1
+    second_moment_period: int | None = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentsOfTheNode(ShortDesLoc):
+    """The moments are averaged over the workers of a node."""
+
+    name = "des-loc-moments-of-the-node"
+
+    @program
+    def average_moments(self, me: RankContext, state: Replica) -> Program[Replica]:
+        return (yield from super().average_moments(replace(me, workers=me.node), state))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondMomentsTooRarely(ShortDesLoc):
+    """The second moments are averaged after every third step, whatever their period."""
+
+    name = "des-loc-second-moments-too-rarely"
+
+    @program
+    def average_moments(self, me: RankContext, state: Replica) -> Program[Replica]:
+        rare: Any = replace(self, second_moment_period=3)
+        return (yield from DesLoc.average_moments(rare, me, state))
+
+
 BUGS = (
+    planted(MomentsOfTheNode(), ShortDesLoc(), "moments-meet"),
+    planted(SecondMomentsTooRarely(), ShortDesLoc(), "moments-meet"),
     planted(MixesTheOuterWeights(), ShortStreams(), "outer-weights-equal"),
     planted(ForgetsTheExchange(), ShortEager(), "complete-state"),
     planted(StepsByOwnChange(), ShortSlowMo(), "replicas-meet"),

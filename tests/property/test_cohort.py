@@ -42,7 +42,7 @@ SAME = 1e-9
 IN_STEP = (
     *("sequential-sgd", "sync-sgd", "sync-easgd2", "sync-easgd3", "hbs-sgd", "k-avg", "sasgd", "hsgd", "layerwise-sgd"),
     *("agd", "layerwise-agd", "chip-partitioned-sgd", "post-local-sgd", "slowmo", "diloco", "acco", "co2"),
-    *("streaming-diloco", "eager-diloco"),
+    *("streaming-diloco", "eager-diloco", "des-loc"),
 )
 """methods whose runs are vectorised on every network"""
 LAYERWISE = ("layerwise-sgd", "layerwise-agd", "layerwise-sgd-lazy", "layerwise-sgd-next-forward")

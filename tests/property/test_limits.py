@@ -41,7 +41,7 @@ from paceline.algorithms.methods.outer import Co2, EagerDiLoCo
 from paceline.algorithms.methods.parameter_server import AsyncSgd, DcAsgd, Softsync, SyncSgdPs
 from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
-from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
+from paceline.algorithms.methods.periodic import DesLoc, HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.ssp import Downpour, Ssp
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.checking.anyorder import AnyOrder
@@ -273,6 +273,34 @@ LIMITS: dict[str, Limit] = {
         lambda d: DiLoCo(**INNER, outer_learning_rate=ONE, outer_momentum=ZERO, period=d.period),
         k_avg(lambda d: d.period),
     ),
+    "all moments averaged with the weights": Limit(
+        lambda d: DesLoc(period=d.period, first_moment_period=d.period, second_moment_period=d.period),
+        lambda d: KAvg(k=d.period, optimizer="adam", learning_rate=0.01, average_momentum=True),
+        learner=Uneven(),
+    ),
+    "no moment averaged": Limit(
+        lambda d: DesLoc(period=d.period, first_moment_period=9, second_moment_period=9, optimizer="adamw"),
+        lambda d: KAvg(k=d.period, optimizer="adamw", learning_rate=0.01),
+        learner=Uneven(),
+    ),
+    "des-loc of one worker": Limit(
+        lambda d: DesLoc(period=d.period, learning_rate=0.02),
+        lambda _: SequentialSgd(optimizer="adam", learning_rate=0.02),
+        learner=Uneven(),
+        counts=alone,
+    ),
+    "des-loc with the same samples": Limit(
+        lambda d: DesLoc(period=d.period, optimizer="sgd", momentum=d.momentum, **PLAIN),
+        lambda d: SequentialSgd(momentum=d.momentum, **PLAIN),
+        learner=Shared(),
+        other_counts=alone,
+        within=1e-12,
+    ),
+    "des-loc after every step with momentum": Limit(
+        lambda d: DesLoc(period=1, first_moment_period=1, optimizer="sgd", momentum=d.momentum, **PLAIN),
+        lambda d: SyncSgd(momentum=d.momentum, **PLAIN),
+        within=1e-12,
+    ),
     "slow momentum of 0": Limit(
         lambda d: SlowMo(period=d.period, slow_learning_rate=ONE, slow_momentum=ZERO, **PLAIN),
         k_avg(lambda d: d.period),
@@ -491,6 +519,11 @@ def test_other_settings_end_elsewhere() -> None:
         KAvg(k=1, lars=Lars(), **PLAIN),
         KAvg(k=2, **PLAIN),
         HbsSgd(k1=1, k2=2, **PLAIN),
+        SyncSgd(optimizer="adam", learning_rate=0.01),
+        *(
+            DesLoc(period=1, first_moment_period=first, second_moment_period=second)
+            for first, second in [(1, 1), (1, 2), (2, 1), (20, 20)]
+        ),
         Sasgd(period=2, global_learning_rate=TENTH, **PLAIN),
         PostLocalSgd(switch=1, period=2, **PLAIN),
         Agd(delay=1, **PLAIN),

@@ -23,11 +23,11 @@ from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, Rec
 from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.core.rules import AdamW, Chain, Lars, ScaleByLearningRate
 from paceline.algorithms.core.schedules import Polynomial
-from paceline.algorithms.core.values import Layer, Null, Rank
+from paceline.algorithms.core.values import Layer, Null, Rank, Samples
 from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.outer import EagerDiLoCo, outer_step
-from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
+from paceline.algorithms.methods.periodic import DesLoc, HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo, fragments_of
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
@@ -415,6 +415,38 @@ def test_momentum_is_averaged_if_asked(seed: int, workers: int, k: int) -> None:
         assert (np.ptp(velocities, axis=0) == 0).all() == average
 
 
+@given(seed=SEEDS, workers=WORKERS, periods=st.tuples(*[st.integers(1, 5)] * 3), steps=STEPS)
+def test_weights_and_moments_are_averaged_at_their_own_periods(
+    seed: int, workers: int, periods: tuple[int, int, int], steps: int
+) -> None:
+    """Adam on each worker, written out, with a mean of x, m or v after each step that its period divides, to 1e-12."""
+    period, first, second = periods
+    method = DesLoc(learning_rate=0.1, period=period, first_moment_period=first, second_moment_period=second)
+    run = finished(method, workers, steps, seed, Uneven())
+    x = np.array([Uneven().initial()] * workers)
+    m, v = 0 * x, 0 * x
+    for step in range(steps):
+        samples = [Samples(worker=rank, workers=workers, index=step, count=16) for rank in range(workers)]
+        g = np.array([Uneven().gradient(x[rank], Uneven().load(samples[rank]))[0] for rank in range(workers)])
+        t = step + 1
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        x = x - 0.1 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        x, m, v = (
+            np.broadcast_to(numbers.mean(axis=0), numbers.shape) if t % every == 0 else numbers
+            for numbers, every in ((x, period), (m, first), (v, second))
+        )
+    for rank in range(workers):
+        state = run.trace.states[Rank(rank)]
+        moments = state.optimizer_state.links[0]
+        for found, expected in ((state.weights.vector, x), (moments.first, m), (moments.second, v)):
+            np.testing.assert_allclose(found, expected[rank], rtol=0, atol=1e-12 * max(1, np.abs(expected).max()))
+
+
+def test_the_moments_are_rarer_than_the_weights_by_default() -> None:
+    assert dict(DesLoc(period=4).moment_periods) == {"first": 12, "second": 24}
+    assert dict(DesLoc(period=4, second_moment_period=5).moment_periods) == {"first": 12, "second": 5}
+
+
 # --- when ------------------------------------------------------------------------------------------------------------
 
 
@@ -422,6 +454,7 @@ PERIODIC: list[Any] = [
     HbsSgd(k1=1, k2=3),
     KAvg(k=3),
     KAvg(k=3, phase=1),
+    DesLoc(period=3, first_moment_period=2, second_moment_period=4),
     Sasgd(period=3),
     PostLocalSgd(switch=2, period=3),
     DiLoCo(period=3, inner="sgd", learning_rate=0.1),

@@ -16,7 +16,7 @@ from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
 from paceline.algorithms.methods.outer import Co2, EagerDiLoCo
-from paceline.algorithms.methods.periodic import KAvg, Sasgd
+from paceline.algorithms.methods.periodic import DesLoc, KAvg, Sasgd
 from paceline.algorithms.methods.ssp import Downpour, Ssp
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 
@@ -64,6 +64,7 @@ REFUSED: list[tuple[Any, str]] = [
         "buffers: found reset with inner = adamw and a schedule",
     ),
     (Ssp(slack=-1), "slack: found -1, expected a number of steps, 0 or more"),
+    (DesLoc(second_moment_period=0), "second_moment_period: found 0, expected a number of steps, 1 or more"),
     (StreamingDiLoCo(overlap=8), "overlap: found 8 with a period of 8, expected fewer steps than that"),
     (StreamingDiLoCo(overlap=-1), "overlap: found -1"),
     (StreamingDiLoCo(fragments=9), "fragments: found 9 with a period of 8, expected at most one for each step"),

@@ -341,9 +341,10 @@ def test_the_same_scenario_and_seed_give_the_same_tables_and_shares_add_up(name:
     assert sum(run.summary["time_fraction"].values()) == pytest.approx(1.0)
 
 
-LONG_STEPS = {"demo": "update: plain", "noloco": "inner: sgd"}
+LONG_STEPS = {"demo": "update: plain", "noloco": "inner: sgd", "des-loc": "optimizer: sgd"}
 """settings of the methods whose default steps are as long as the learning rate, whatever the gradient: by the sign, or
-by AdamW without weight decay. With those, weights grow in proportion to the number of steps and never become NaN"""
+by Adam and AdamW without weight decay. With those, weights grow in proportion to the number of steps and never become
+NaN"""
 
 
 @pytest.mark.parametrize("name", sampled(NAMES, WAYS))
