@@ -26,6 +26,7 @@ from paceline.simulator.kernel.clock import VirtualClock
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.runs.cost_model import modelled
 from paceline.topologies.importing import chakra
+from tests.made_up import run as run_of
 
 METHODS: dict[str, Any] = {
     "sync-sgd": "sync-sgd",
@@ -165,6 +166,16 @@ def test_a_malformed_file_is_refused(change: Any, words: str, runs: dict[str, Ru
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(InputError, match=words):
         chakra.read(path)
+
+
+def test_a_measured_run_is_refused_by_the_command(tmp_path: Path) -> None:
+    stored = save(run_of("sync-sgd", "measured"), tmp_path)
+    out = tmp_path / "out"
+    result = CliRunner().invoke(app, ["export", str(stored.path), "--format", "chakra", "--out", str(out)])
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.endswith("found a measured run; expected a simulated one, whose operations can be repeated")
+    assert not out.exists()
 
 
 def test_without_protobuf_the_command_says_what_to_install(

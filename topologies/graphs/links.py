@@ -399,7 +399,7 @@ LINKS: dict[str, LinkModel] = {
 
 
 PREFIXES: dict[str, Medium] = {"pcie": "pcie", "qpi": "pcie", "xbus": "pcie", "xgmi": "pcie", "upi": "pcie"}
-PREFIXES |= {"nvlink": "nvlink", "infinity": "nvlink", "mcdram": "memory", "knl": "memory"}
+PREFIXES |= {"arm": "pcie", "nvlink": "nvlink", "infinity": "nvlink", "mcdram": "memory", "knl": "memory"}
 """the medium of links with these names; the others are networks"""
 
 
@@ -439,7 +439,10 @@ WIRES: dict[str, LinkModel] = {
         _wire("qpi-sandy-bridge", 0.1, 16.0, "one of two, raw; bandwidth MEMORY certain; latency INFERENCE"),
         _wire("xbus-power8", 0.8, 30.0, "bandwidth MEMORY medium (raw 38.4); latency INFERENCE"),
         _wire("xbus-power9", 0.8, 32.0, "bandwidth FOUND (NCCL's P9_BW; raw 64); latency INFERENCE"),
-        _wire("xgmi", 0.8, 16.0, "bandwidth FOUND (NCCL's AMD_ZEN12_BW); latency INFERENCE"),
+        _wire("xgmi", 0.8, 16.0, "Zen 1 and 2; bandwidth FOUND (NCCL's AMD_ZEN12_BW); latency INFERENCE"),
+        _wire("xgmi-zen3", 0.8, 24.0, "Zen 3 and 4; bandwidth FOUND (NCCL's AMD_ZEN34_BW); latency INFERENCE"),
+        _wire("xgmi-zen5", 0.8, 32.0, "bandwidth FOUND (NCCL's AMD_ZEN5_BW); latency INFERENCE"),
+        _wire("arm-bus", 0.8, 6.0, "between Arm's sockets; bandwidth FOUND (NCCL's ARM_BW); latency INFERENCE"),
         _wire("upi-skylake", 0.8, 10.0, "traffic of GPUs; bandwidth FOUND (NCCL's SKL_QPI_BW); latency INFERENCE"),
         _wire("upi", 0.8, 22.0, "bandwidth FOUND (NCCL's SRP_QPI_BW); latency INFERENCE"),
         _wire("upi-emerald-rapids", 0.8, 40.0, "bandwidth FOUND (NCCL's ERP_QPI_BW); latency INFERENCE"),

@@ -7,7 +7,11 @@
   a speed for generation 3 and one without a width for 16 lanes (FOUND topo.cc), and so does this module.
 * NVLinks: the rate of a link follows from the compute capability `sm` (FOUND NCCL's topo.h). Links to NVSwitches end at
   one switch, as in NCCL. Static files have none, since NCCL asks the driver: a graph then has none, which is stated.
-* The bus between sockets follows from vendor, family and model, as in NCCL.
+* NVLinks to a processor (Power), and C2C links (Grace), whose rate the file gives, join a GPU and its NUMA node. If
+  PCIe joins the two directly, too, the faster link takes its place.
+* The bus between sockets follows from architecture, vendor, family and model as in NCCL at 069a3d4f (2026), which has
+  rates for Zen 3 and later; NCCL before took every AMD for 16 GB/s. NCCL's family of AMD's processors was computed
+  otherwise before (0x8F, 0xAF, 0xBF), and both are read.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from paceline.topologies.graphs.links import LinkModel, link_named
 from paceline.topologies.importing.assembly import Element, Wire, assemble, parse, refuse
 from paceline.topologies.importing.nvidia_smi import BUS_OF, bowed, places
 
-GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5}
+GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """the generation of PCIe by GT/s of a lane"""
 SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s(?: PCIe)?")
 NVLINK_OF = {60: "nvlink1", 70: "nvlink2", 80: "nvlink3", 90: "nvlink4", 100: "nvlink5"}
@@ -38,6 +42,12 @@ DEVICES = {
 }  # fmt: skip
 """devices of the catalogue by NVIDIA's PCI device ids: MEMORY high (pci.ids)"""
 NVIDIA = "0x10de"
+TO_SWITCH, TO_CPU = "0x068000", "0x068001"
+"""classes of what an NVLink ends at: FOUND (kvDictPciClass in NCCL's topo.cc)"""
+ZEN = {26: "xgmi-zen5", 0xBF: "xgmi-zen5", 25: "xgmi-zen3", 0xAF: "xgmi-zen3"}
+"""the bus between AMD's sockets by family: FOUND (ncclTopoAddCpu in NCCL's topo.cc at 069a3d4f); others: xgmi"""
+AFTER_EMERALD = frozenset({0xAD, 0xAE, 0xAF})
+"""models of Granite Rapids and Sierra Forest, whose numbers are lower than that of Emerald Rapids: FOUND (there)"""
 
 
 @dataclass(slots=True)
@@ -51,6 +61,8 @@ class Machine:
     devices: dict[str, str] = field(default_factory=dict)
     gpus: dict[str, tuple[str, Element]] = field(default_factory=dict)
     """the name and the element of each GPU, by its bus id"""
+    cpus: dict[str, str] = field(default_factory=dict)
+    """the NUMA node of each GPU, by the GPU's name"""
     lines: dict[str, int] = field(default_factory=dict)
     assumed: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -95,12 +107,13 @@ def machine(text: str, where: str, name: str, *, nics: str = "", pcie: int | Non
     for socket in sockets:
         cpu = read.name("host", "cpu")
         for child in socket.children:
-            _below(read, child, cpu)
+            _below(read, child, cpu, cpu)
     unknown = sorted(read.nics - set(read.lines))
     read.problems += [f"nics: there is no pci {nic}" for nic in unknown]
     if not read.gpus and not read.problems:
         read.problems.append("has no GPU; expected <gpu>, or <pci> of class 0x03… in <cpu>")
     _nvlinks(read)
+    _c2c(read)
     refuse(where, read.problems)
     bus, how = _bus(sockets[0], read)
     if len(sockets) > 1:
@@ -115,8 +128,8 @@ def machine(text: str, where: str, name: str, *, nics: str = "", pcie: int | Non
     return dataclasses.replace(graph, vertices=tuple(vertices))
 
 
-def _below(read: Machine, element: Element, parent: str) -> None:
-    """Adds an element and all inside it to the vertex above it."""
+def _below(read: Machine, element: Element, parent: str, cpu: str) -> None:
+    """Adds an element of a NUMA node, and all inside it, to the vertex above it."""
     if element.local == "nic":
         _cards(read, element, parent, None)
         return
@@ -136,7 +149,7 @@ def _below(read: Machine, element: Element, parent: str) -> None:
         switch = read.name("switch", "pcie")
         read.wires.append(_wire(parent, switch, link))
         for child in element.children:
-            _below(read, child, switch)
+            _below(read, child, switch, cpu)
     elif "nic" in inside:
         nic = next(child for child in element.children if child.local == "nic")
         _cards(read, nic, parent, _pcie(read, element, subject, "device"))
@@ -147,6 +160,7 @@ def _below(read: Machine, element: Element, parent: str) -> None:
         link = _pcie(read, element, subject, "device")
         gpu = read.name("device", "gpu")
         read.gpus[busid] = gpu, element
+        read.cpus[gpu] = cpu
         read.wires.append(_wire(parent, gpu, link))
         device = element.attributes.get("device", "").lower()
         if element.attributes.get("vendor", "").lower() == NVIDIA and device in DEVICES:
@@ -206,8 +220,8 @@ def _pcie(read: Machine, element: Element, subject: str, end: str) -> LinkModel:
         lanes = int(width)
     else:
         read.assumed["16 lanes where no link_width is given, as in NCCL"] += 1
-    known = link_named(f"pcie{max(generation, 2) if end == 'device' else max(generation, 3)}-{end}")
-    share = lanes / 16 * (0.5 if generation == 1 else 1.0) * (0.5 if generation < 3 and end == "uplink" else 1.0)
+    known = link_named(f"pcie{min(5, max(generation, 2) if end == 'device' else max(generation, 3))}-{end}")
+    share = lanes / 16 * {1: 0.5, 6: 2.0}.get(generation, 1.0) * (0.5 if generation < 3 and end == "uplink" else 1.0)
     if share == 1.0:
         return known
     words = f"{known.provenance}; DERIVED: {share:g} of it, by lanes and GT/s"
@@ -226,7 +240,10 @@ def _nvlinks(read: Machine) -> None:
             if not re.fullmatch(r"[1-9]\d?", given):
                 read.problems.append(f"{subject}: count: found {given!r}, expected 1 to 99")
                 continue
-            switch = part.attributes.get("tclass", "").startswith("0x0680")
+            if part.attributes.get("tclass") == TO_CPU:
+                _to_cpu(read, gpu, _nvlink(element), int(given))
+                continue
+            switch = part.attributes.get("tclass") == TO_SWITCH
             if not switch and target not in read.gpus:
                 read.problems.append(f"{subject}: target: there is no GPU {target!r}")
                 continue
@@ -248,6 +265,33 @@ def _nvlinks(read: Machine) -> None:
         read.assumed["no NVLinks, as the file has none: static files leave them to NCCL, dumps list them"] += 1
 
 
+def _c2c(read: Machine) -> None:
+    """Adds the C2C links of GPUs to their processors: Grace's."""
+    for busid, (gpu, element) in read.gpus.items():
+        for part in [part for part in element.walk() if part.local == "c2c"]:
+            figures = [part.attributes.get(key, "") for key in ("bw", "count")]
+            wrong = [value for value in figures if not re.fullmatch(r"[1-9]\d{0,6}", value)]
+            if wrong:
+                words = f"found {wrong[0]!r}, expected MB/s of a link as bw, and a count of links"
+                read.problems.append(f"line {part.line}: c2c of {busid}: {words}")
+                continue
+            words = "bandwidth as the file gives it; latency as of nvlink4: INFERENCE"
+            each = float(figures[0]) * 1e6
+            link = dataclasses.replace(link_named("nvlink4"), name="nvlink-c2c", bytes_per_s=each, provenance=words)
+            _to_cpu(read, gpu, link, int(figures[1]))
+
+
+def _to_cpu(read: Machine, gpu: str, link: LinkModel, count: int) -> None:
+    """Joins a GPU to its processor by links other than PCIe."""
+    cpu = read.cpus[gpu]
+    direct = next((wire for wire in read.wires if (wire.start, wire.end) == (cpu, gpu)), None)
+    if direct is None:
+        read.wires.append(_wire(gpu, cpu, link, count))
+    elif count * link.bytes_per_s > direct.count * direct.bytes_per_s:
+        read.wires[read.wires.index(direct)] = _wire(cpu, gpu, link, count)
+        read.assumed[f"PCIe of a GPU left out beside {link.name} to the same processor"] += 1
+
+
 def _nvlink(element: Element) -> LinkModel:
     """Returns the NVLink of a GPU's compute capability."""
     given = next((part.attributes.get("sm", "") for part in element.children if part.local == "gpu"), "")
@@ -262,13 +306,16 @@ def _nvlink(element: Element) -> LinkModel:
 def _bus(socket: Element, read: Machine) -> tuple[str, str]:
     """Returns the bus between sockets and where it comes from."""
     given: Mapping[str, str] = socket.attributes
-    model = int(given["modelid"]) if given.get("modelid", "").isdigit() else 0
+    family, model = (int(text) if (text := given.get(key, "")).isdigit() else 0 for key in ("familyid", "modelid"))
+    bus = {"arm64": "arm-bus", "ppc64": "xbus-power9"}.get(given.get("arch", ""))
     if given.get("vendor") == "AuthenticAMD":
-        return "xgmi", "bus between sockets xgmi by vendor, as in NCCL"
-    if given.get("vendor") == "GenuineIntel" and given.get("familyid") == "6":
+        bus = ZEN.get(family, "xgmi")
+    elif given.get("vendor") == "GenuineIntel":
         steps = {0xCF: "upi-emerald-rapids", 0x8F: "upi", 0x55: "upi-skylake", 0: "qpi"}
-        bus = steps[max(first for first in steps if first <= model)]
-        return bus, f"bus between sockets {bus} by vendor and model, as in NCCL"
+        bus = steps[max(first for first in steps if first <= (model if family == 6 else 0))]
+        bus = "upi-emerald-rapids" if family == 6 and model in AFTER_EMERALD else bus
+    if bus is not None:
+        return bus, f"bus between sockets {bus} by architecture, vendor, family and model, as in NCCL"
     bus = BUS_OF[read.pcie]
     return bus, f"bus between sockets {bus}: INFERENCE, as the file does not name the processors"
 

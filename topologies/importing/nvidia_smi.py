@@ -38,7 +38,8 @@ from paceline.topologies.importing.assembly import Wire, assemble, refuse
 SLOT = 1.3
 """distance between neighbours in the row of GPUs"""
 
-BUSES = frozenset({"qpi", "xgmi", "upi"})
+BUSES = ("qpi", "xgmi", "upi", "xbus", "arm")
+"""beginnings of the names of buses between sockets"""
 
 RISE = 1.5
 """distance between two rows of switches"""
@@ -100,7 +101,7 @@ def bowed(wires: Sequence[Wire], at: Mapping[str, Place]) -> list[Wire]:
 
 def _bend(start: Place, end: Place, name: str, at: Mapping[str, Place]) -> float:
     if start[1] != end[1]:
-        if name not in BUSES or abs(start[0] - end[0]) > SLOT:
+        if not name.startswith(BUSES) or abs(start[0] - end[0]) > SLOT:
             return 0.0
         beyond = max(x for x, _ in at.values()) - start[0] + SLOT / 2
         return -2 * beyond / (start[1] - end[1])  # the bus of two opposite sockets is drawn beside everything else
