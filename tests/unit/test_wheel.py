@@ -1,5 +1,7 @@
 """The installed package: every module under its name and every scenario, and nothing else."""
 
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\]\(([^)]*)\)")
 
 pytestmark = pytest.mark.skipif(not (ROOT / "paceline").exists(), reason="needs the repository, not an installed wheel")
 
@@ -62,6 +65,21 @@ def test_wheel_has_the_command_and_the_licence(built: Built) -> None:
     (entry,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
     assert "paceline = paceline.cli:main" in archive.read(entry).decode()
     assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+
+
+def test_links_of_the_description_lead_somewhere(built: Built) -> None:
+    """On PyPI a link into the repository leads nowhere, unless it has the repository's address."""
+    archive = zipfile.ZipFile(built.wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    fields, _, described = archive.read(metadata).decode().partition("\n\n")
+    assert "Description-Content-Type: text/markdown" in fields and described.lstrip().startswith("# Paceline")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    description = runpy.run_path(str(ROOT / "setup.py"), run_name="not main")["description"]
+    with_address = description(readme, "https://example.org/us/it", "1.0")
+    assert len(LINK.findall(readme)) == len(LINK.findall(with_address)) > 10
+    assert "![Accuracy" in with_address and "(https://example.org/us/it/raw/v1.0/docs/quickstart.png)" in with_address
+    for text in (described, with_address):
+        assert [target for target in LINK.findall(text) if not target.startswith("https://")] == []
 
 
 def test_check_wheel_contents_is_content(built: Built) -> None:
