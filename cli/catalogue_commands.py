@@ -49,7 +49,7 @@ def topology(
         typer.Argument(
             metavar="NAME|FILE",
             help="One of [bold]paceline list topologies[/], which also shows parameters, or a file: the text of "
-            "nvidia-smi topo -m, NCCL topology XML, Slurm's topology.conf, NetworkX node-link "
+            "nvidia-smi topo -m, NCCL topology XML, hwloc XML, Slurm's topology.conf, NetworkX node-link "
             "JSON, GraphML or SimGrid platform XML.",
             autocompletion=complete_topologies,
         ),

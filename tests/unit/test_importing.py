@@ -284,7 +284,10 @@ def test_all_mistakes_of_a_graph_are_told_at_once() -> None:
         ("<graphml><graph></graphml>", "line 1: not valid XML: mismatched tag"),
         ("<graphml>\n<graph><edge source='a'/></graph></graphml>", "line 2: edge: target: missing"),
         ("<graphml></graphml>", "is not GraphML that NetworkX can read"),
-        ("<svg/>", "found XML of <svg>, expected <system> (NCCL), <platform> (SimGrid) or <graphml>"),
+        (
+            "<svg/>",
+            "found XML of <svg>, expected <system> (NCCL), <topology> (hwloc), <platform> (SimGrid) or <graphml>",
+        ),
         ('<!DOCTYPE a [<!ENTITY b "c">]>\n<platform>&b;</platform>', "line 1: declares an entity"),
         ("<platform>&b;</platform>", "not valid XML"),
         ("hello", "is not a graph in a known format; expected the text of nvidia-smi"),

@@ -15,11 +15,11 @@ from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import TOPOLOGIES, build
 from paceline.topologies.graphs.links import LinkModel
-from paceline.topologies.importing import assembly, attributed, nccl_topology, nvidia_smi, simgrid, slurm
+from paceline.topologies.importing import assembly, attributed, hwloc, nccl_topology, nvidia_smi, simgrid, slurm
 
 FORMATS = (
-    "the text of nvidia-smi topo -m, NCCL topology XML, Slurm's topology.conf or scontrol show topology, NetworkX "
-    "node-link JSON, GraphML or SimGrid platform XML"
+    "the text of nvidia-smi topo -m, NCCL topology XML, hwloc XML (lstopo --of xml), Slurm's topology.conf or scontrol "
+    "show topology, NetworkX node-link JSON, GraphML or SimGrid platform XML"
 )
 
 LARGEST = 64 * 1024 * 1024
@@ -51,7 +51,8 @@ def load(path: Path, settings: Mapping[str, str | LinkModel] | None = None) -> G
     Args:
         path: a file in one of `FORMATS`.
         settings: what the format does not contain. For nvidia-smi's text, ``link`` (nvlink1 to nvlink5) and ``pcie`` (3
-            to 5); for NCCL's, ``pcie`` and ``nics``; for Slurm's, ``link``, ``cables`` and ``oversubscription``.
+            to 5); for NCCL's, ``pcie`` and ``nics``; for hwloc's, ``pcie``; for Slurm's, ``link``, ``cables`` and
+            ``oversubscription``.
 
     Raises:
         InputError: lists all errors of the file, each with its line or element.
@@ -66,12 +67,19 @@ def load(path: Path, settings: Mapping[str, str | LinkModel] | None = None) -> G
             generation = _pcie(given)
             _no_settings(given, path)
             return nccl_topology.machine(start, str(path), path.stem, nics=nics, pcie=generation)
+        if root == "topology":
+            generation = _pcie(given)
+            _no_settings(given, path)
+            return hwloc.machine(start, str(path), path.stem, pcie=generation)
         _no_settings(given, path)
         if root == "platform":
             return simgrid.platform(start, str(path), path.stem)
         if root == "graphml":
             return attributed.graphml(start, str(path), path.stem)
-        raise InputError(f"{path}: found XML of <{root}>, expected <system> (NCCL), <platform> (SimGrid) or <graphml>")
+        raise InputError(
+            f"{path}: found XML of <{root}>, expected <system> (NCCL), <topology> (hwloc), <platform> (SimGrid) or "
+            "<graphml>"
+        )
     if start.startswith(("{", "[")):
         _no_settings(given, path)
         return attributed.node_link(start, str(path), path.stem)
@@ -119,5 +127,5 @@ def _no_settings(given: Mapping[str, str | LinkModel], path: Path) -> None:
     if given:
         raise InputError(
             f"{path}: unknown parameter {next(iter(given))!r}; nvidia-smi's text takes link and pcie, "
-            "NCCL's pcie and nics, Slurm's link, cables and oversubscription"
+            "NCCL's pcie and nics, hwloc's pcie, Slurm's link, cables and oversubscription"
         )

@@ -106,6 +106,13 @@ class Element:
     attributes: Mapping[str, str]
     line: int
     children: list[Element] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    """the text between its children"""
+
+    @property
+    def text(self) -> str:
+        """The text inside, without that of its children."""
+        return " ".join(self.pieces)
 
     @property
     def local(self) -> str:
@@ -129,6 +136,7 @@ def parse(text: str, where: str) -> Element:
     paceline.algorithms.core.errors.InputError: file: line 1: not valid XML: mismatched tag
     """
     parser = expat.ParserCreate()
+    parser.buffer_text = True
     root = Element("", {}, 0)
     stack = [root]
 
@@ -141,11 +149,16 @@ def parse(text: str, where: str) -> Element:
     def end(_: str) -> None:
         stack.pop()
 
+    def words(text: str) -> None:
+        if text.strip():
+            stack[-1].pieces.append(text.strip())
+
     def entity(*_: object) -> None:
         raise InputError(f"{where}: line {parser.CurrentLineNumber}: declares an entity, which is refused")
 
     parser.StartElementHandler = begin
     parser.EndElementHandler = end
+    parser.CharacterDataHandler = words
     parser.EntityDeclHandler = entity
     try:
         parser.Parse(text, True)

@@ -20,7 +20,7 @@ import dataclasses
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paceline.topologies.graphs.graph import Graph, Kind
@@ -94,8 +94,41 @@ def machine(text: str, where: str, name: str, *, nics: str = "", pcie: int | Non
 
     Source: NVIDIA/nccl, src/graph/topo.cc and topo.h.
     """
+    said = f"NCCL topology XML ({where})"
+    graph = of_elements(parse(text, where), where, name, said, nics=nics, pcie=pcie)
+    if not graph.of_kind("device"):
+        refuse(where, ["has no GPU; expected <gpu>, or <pci> of class 0x03… in <cpu>"])
+    return graph
+
+
+def of_elements(
+    root: Element,
+    where: str,
+    name: str,
+    said: str,
+    *,
+    nics: str = "",
+    pcie: int | None = None,
+    assumed: Sequence[str] = (),
+    no_nvlinks: str = "static files leave them to NCCL, dumps list them",
+) -> Graph:
+    """Returns the machine in the elements of such a file, which need not have GPUs.
+
+    Args:
+        root: the element ``system``.
+        where: as for `machine`.
+        name: as for `machine`.
+        said: what the file is, for the graph's provenance.
+        nics: as for `machine`.
+        pcie: as for `machine`.
+        assumed: what was assumed before.
+        no_nvlinks: why a file may have no NVLinks.
+
+    Raises:
+        InputError: lists all errors of the file, each with its line.
+    """
     read = Machine(frozenset(nic.strip().lower() for nic in nics.split(",") if nic.strip()), pcie or 3)
-    root = parse(text, where)
+    read.assumed.update(assumed)
     sockets = [child for child in root.children if child.local == "cpu"]
     hosts = {socket.attributes["host_hash"] for socket in sockets if "host_hash" in socket.attributes}
     if len(hosts) > 1:
@@ -110,9 +143,9 @@ def machine(text: str, where: str, name: str, *, nics: str = "", pcie: int | Non
             _below(read, child, cpu, cpu)
     unknown = sorted(read.nics - set(read.lines))
     read.problems += [f"nics: there is no pci {nic}" for nic in unknown]
-    if not read.gpus and not read.problems:
-        read.problems.append("has no GPU; expected <gpu>, or <pci> of class 0x03… in <cpu>")
-    _nvlinks(read)
+    if not sockets and not read.problems:
+        read.problems.append("has no GPU; expected <cpu> with <gpu>, or <pci> of class 0x03… in it")
+    _nvlinks(read, no_nvlinks)
     _c2c(read)
     refuse(where, read.problems)
     bus, how = _bus(sockets[0], read)
@@ -120,10 +153,10 @@ def machine(text: str, where: str, name: str, *, nics: str = "", pcie: int | Non
         read.assumed[how] += 1
     pairs = itertools.combinations(range(len(sockets)), 2)
     read.wires += [_wire(f"cpu{a}", f"cpu{b}", link_named(bus)) for a, b in pairs]
-    assumed = [words if count == 1 else f"{words} ({count} times)" for words, count in read.assumed.items()]
+    notes = [words if count == 1 else f"{words} ({count} times)" for words, count in read.assumed.items()]
     at = places(read.kinds, read.wires, len(sockets))
-    said = [f"NCCL topology XML ({where})", *assumed]
-    graph = assemble(name, where, read.kinds, bowed(read.wires, at), "; ".join(said), at=at, assumed=assumed)
+    provenance = "; ".join([said, *notes])
+    graph = assemble(name, where, read.kinds, bowed(read.wires, at), provenance, at=at, assumed=notes)
     vertices = (dataclasses.replace(part, device=read.devices.get(part.name)) for part in graph.vertices)
     return dataclasses.replace(graph, vertices=tuple(vertices))
 
@@ -229,7 +262,7 @@ def _pcie(read: Machine, element: Element, subject: str, end: str) -> LinkModel:
     return dataclasses.replace(known, name=name, bytes_per_s=known.bytes_per_s * share, provenance=words)
 
 
-def _nvlinks(read: Machine) -> None:
+def _nvlinks(read: Machine, why_none: str) -> None:
     """Adds the NVLinks between GPUs, and those to NVSwitches, which are one vertex."""
     counts: dict[tuple[str, str], int] = {}
     links: dict[tuple[str, str], LinkModel] = {}
@@ -262,7 +295,7 @@ def _nvlinks(read: Machine) -> None:
         if back is None or start < end:  # both ends list a link between GPUs
             read.wires.append(_wire(start, end, links[start, end], count))
     if not counts and len(read.gpus) > 1 and not any("to itself" in words for words in read.assumed):
-        read.assumed["no NVLinks, as the file has none: static files leave them to NCCL, dumps list them"] += 1
+        read.assumed[f"no NVLinks, as the file has none: {why_none}"] += 1
 
 
 def _c2c(read: Machine) -> None:
