@@ -46,6 +46,7 @@ SHORT_FORMS: tuple[ShortForm, ...] = (
     ShortForm("fidelity", ("--quick", "--only", "paced", "--again", "--out", "runs/fidelity-short")),
     ShortForm("emulation", ("--seconds", "1"), programs=("ip", "tc")),
     ShortForm("two_hosts", ("--methods", "sync-sgd", "--predict", "10", "--samples", "640"), programs=("ip", "tc")),
+    ShortForm("training_script", ("--models", "cnn", "--steps", "20"), programs=("ip", "tc")),
     ShortForm("ablation", ("--scenarios", "dgx1-p100", "--algorithms", "sync-sgd,async-sgd")),
     ShortForm("charges", ("--rounds", "2")),
     ShortForm("two_level", ("--repeats", "1", "--steps", "6"), programs=("ip", "tc")),

@@ -116,17 +116,26 @@ def launched(launcher: str, made: Hosts, processes: int, arguments: Sequence[str
         RunFailed: The command failed. The message is its output.
     """
     with start(launcher, made, processes, [*COMMAND, *arguments]) as begun:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **begun.variables}
-        agents = [
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for command in begun.commands
-        ]
-        try:
-            said = [agent.communicate(timeout=WITHIN_S)[0] for agent in agents]
-        finally:
-            for agent in agents:
-                agent.terminate()
-                agent.wait()
+        performed(begun)
+
+
+def performed(begun: Start) -> None:
+    """Runs a start to its end, with one thread of OpenMP in each process.
+
+    Raises:
+        RunFailed: A command failed. The message is what all printed.
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **begun.variables}
+    agents = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for command in begun.commands
+    ]
+    try:
+        said = [agent.communicate(timeout=WITHIN_S)[0] for agent in agents]
+    finally:
+        for agent in agents:
+            agent.terminate()
+            agent.wait()
     if any(agent.returncode for agent in agents):
         raise RunFailed("\n".join(said))
 
@@ -166,6 +175,12 @@ def by_torchrun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator
     agent += ["--rdzv-backend=c10d", f"--rdzv-endpoint={NAMES[0]}:{PORT}", "--no-python"]
     places = [[f"--local-addr={address}", f"--rdzv-conf=is_host={1 - i}"] for i, address in enumerate(ADDRESSES)]
     yield Start([inside(made, index, [*agent, *place, *program]) for index, place in enumerate(places)])
+
+
+def one_host(made: Hosts, processes: int, program: Sequence[str]) -> Start:
+    """Returns a torchrun of the first host alone."""
+    agent = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return Start([inside(made, 0, [*agent, "--no-python", *program])])
 
 
 @contextmanager
