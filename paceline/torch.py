@@ -171,7 +171,8 @@ class Hook:
     def _finish(self) -> None:
         """Gathers what all ranks have recorded, times all-reduces, and writes the files on rank 0."""
         own = _OwnRecord(socket.gethostname(), self._timed(), self.left_out)
-        every, rank, curve = [own], 0, ()
+        every, rank = [own], 0
+        curve: tuple[tuple[int, float], ...] = ()
         if dist.is_available() and dist.is_initialized():
             rank = dist.get_rank(self.group)
             every = [own] * dist.get_world_size(self.group)
@@ -267,7 +268,7 @@ class Hook:
         part = gradient_part(batch, busy, sequences, origin)
         part = part.model_copy(update={"forward": forward, "backward": backward})
         own = {"load": fmean(times.load_s for times in steps), "update": fmean(times.update_s for times in steps)}
-        curves = ()
+        curves: tuple[CurvePart, ...] = ()
         if curve:
             points = tuple(BytesPart.model_construct(bytes=nbytes, time=seconds) for nbytes, seconds in curve)
             curves = (
@@ -403,7 +404,9 @@ class _Times:
             sizes: the numbers in each parameter, and their type.
         """
 
-        def event(name: str, begin: float, end: float, kind: str = "cpu_op", **about: Any) -> dict[str, Any]:
+        def event(
+            name: str, begin: float, end: float, kind: str = "cpu_op", about: Mapping[str, Any] | None = None
+        ) -> dict[str, Any]:
             at = {"ph": "X", "pid": 0, "tid": 0, "ts": 1e6 * begin, "dur": 1e6 * max(0.0, end - begin)}
             return {"name": name, "cat": kind, **at, **({"args": about} if about else {})}
 
@@ -414,8 +417,8 @@ class _Times:
         for (begin, end), (parameter, _) in zip(bounds, self.ready, strict=True):
             numel, kind = sizes[parameter]
             yield event(BACKWARD, begin, end)
-            about = {"Input Dims": [[numel]], "Input type": [kind]}
-            yield event("torch::autograd::AccumulateGrad", begin, end, **about)
+            about: dict[str, Any] = {"Input Dims": [[numel]], "Input type": [kind]}
+            yield event("torch::autograd::AccumulateGrad", begin, end, about=about)
         yield event("Optimizer.step#of the script", self.update, self.end, "user_annotation")
 
 
