@@ -11,7 +11,7 @@ from paceline.algorithms.methods.accumulating import Acco
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.methods.baseline import ChipPartitionedSgd, SequentialSgd, SyncSgd
-from paceline.algorithms.methods.decoupled_momentum import DeMo
+from paceline.algorithms.methods.decoupled_momentum import DeMo, SparseLoCo
 from paceline.algorithms.methods.dynamic_batch import DbsSgd, SyncDbsSgd
 from paceline.algorithms.methods.elastic import Easgd, SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.algorithms.methods.gossip import AdPsgd, Gossip
@@ -45,7 +45,7 @@ METHODS: dict[str, type[Method]] = {
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
         *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, EagerSgd, DcAsgd, DeMo, Acco, Co2),
-        *(PostLocalSgd, SlowMo, DiLoCo, StreamingDiLoCo, EagerDiLoCo, AsyncDiLoCo, NoLoCo),
+        *(PostLocalSgd, SlowMo, DiLoCo, StreamingDiLoCo, EagerDiLoCo, AsyncDiLoCo, NoLoCo, SparseLoCo),
     )
 }
 _REFERENCES: dict[type[Method], str] = {}

@@ -12,6 +12,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank, Samples
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
+from paceline.algorithms.methods.decoupled_momentum import SparseLoCo
 from paceline.algorithms.methods.layerwise import (
     Agd,
     LayerwiseAgd,
@@ -141,6 +142,7 @@ BRIEF: dict[str, Method] = {
         AsyncDiLoCo(period=3, buffer_size=2, c=0.25),
         Agd(delay=2),
         NoLoCo(period=2),
+        SparseLoCo(period=2, chunk=4, k=2),
         Co2(period=2),
         LayerwiseSgd(bucket=None),
         LayerwiseSgdLazy(bucket=None),

@@ -319,22 +319,36 @@ def repeated(numbers: Any, times: int, count: int) -> Any:
     return library(numbers).broadcast_to(numbers[:, None], (len(numbers), times)).reshape(-1)[:count]
 
 
-def packed_halves(numbers: Any) -> Any:
-    """Packs two numbers below 16 into each byte, the first one into the lower half.
+def as_type(vector: Any, dtype: Any) -> Any:
+    """Converts an array or a tensor to another type of numbers."""
+    return vector.astype(dtype) if hasattr(vector, "astype") else vector.to(dtype)
 
-    >>> packed_halves(np.array([1, 2, 3], dtype=np.uint8))
-    array([33,  3], dtype=uint8)
+
+def packed(numbers: Any, bits: int) -> Any:
+    """Packs several small numbers into each byte, the first one into its lowest bits.
+
+    Args:
+        numbers: bytes, each below 2 to the power of `bits`.
+        bits: of a number: 1, 2 or 4.
+
+    >>> packed(np.array([1, 2, 3], dtype=np.uint8), 4), packed(np.array([1, 2, 3], dtype=np.uint8), 2)
+    (array([33,  3], dtype=uint8), array([57], dtype=uint8))
     """
-    padded = join([numbers, zeros(len(numbers) % 2, numbers)])
-    return padded[0::2] | (padded[1::2] << 4)
+    each = 8 // bits
+    padded = join([numbers, zeros(-len(numbers) % each, numbers)])
+    result = padded[0::each]
+    for place in range(1, each):
+        result = result | (padded[place::each] << (place * bits))
+    return result
 
 
-def unpacked_halves(packed: Any, count: int) -> Any:
-    """Reverses `packed_halves`.
+def unpacked(packed: Any, count: int, bits: int) -> Any:
+    """Reverses `packed`.
 
     Args:
         packed: bytes.
         count: how many numbers there are.
+        bits: of a number.
     """
-    module = library(packed)
-    return module.stack([packed & 15, packed >> 4], 1).reshape(-1)[:count]
+    parts = [(packed >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return library(packed).stack(parts, 1).reshape(-1)[:count]

@@ -27,6 +27,7 @@ from operator import add
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from paceline.algorithms.core import arrays
+from paceline.algorithms.core.chunk_top_k import ChunkTopK
 from paceline.algorithms.core.dct_top_k import DctTopK, Sparse, Spectrum
 from paceline.algorithms.core.method import Method, changed
 from paceline.algorithms.core.operations import AllGather, AllReduce, Charge, Handle, Start, Wait
@@ -488,6 +489,9 @@ def landed_mean(mean: Handle[Any], like: Any, cast: Cast | None) -> Program[Any]
 
 
 Compression = TopK | PowerSgd | DctTopK | Cast
+"""the compressions that a scenario may give to a method"""
+Averaged = Compression | ChunkTopK
+"""all with which a vector can be averaged"""
 M = TypeVar("M", bound=Method)
 
 
@@ -506,7 +510,7 @@ def with_linear_compression(method: M, compression: Compression | None) -> M:
     return changed(method, schedule=None, compression=None if method.drops_gradients else compression.linear_form())
 
 
-def beginning(compression: Compression | None, vector: Any, layers: Sequence[Layer]) -> Any:
+def beginning(compression: Averaged | None, vector: Any, layers: Sequence[Layer]) -> Any:
     """Returns the memory before the first gradient; None without compression.
 
     Args:
@@ -540,15 +544,32 @@ def average_compressed(
     """
     if compression is None:
         return (yield from average_gradient(gradient, group, key)), None
-    vector = gradient.take_vector()
+    mean, memory = yield from average_of_messages(gradient.take_vector(), group, key, compression, memory)
+    return replace(gradient, vector=mean), memory
+
+
+@program
+def average_of_messages(
+    vector: Any, group: Group, key: str, compression: Averaged, memory: Any
+) -> Program[tuple[Any, Any]]:
+    """Averages a vector over a group by the compressed messages of its members.
+
+    Args:
+        vector: this rank's own; it is not modified.
+        group: the ranks that take part.
+        key: the name of the collective, the same on all members; a second one has a suffix.
+        compression: what makes the messages.
+        memory: the result of `beginning` or of the last call.
+
+    Returns:
+        The mean, as close as the compression comes to it, and the new memory.
+    """
     if isinstance(vector, OfTwoSizes):
         numbers, size = vector.apart()
         small = compression.averaged(group, numbers, key, memory.of_numbers)
         large = compression.averaged(group, size, key, memory.of_size)
-        mean, memory = yield from advanced_together(vector, small, large)
-    else:
-        mean, memory = yield from compression.averaged(group, vector, key, memory)
-    return replace(gradient, vector=mean), memory
+        return (yield from advanced_together(vector, small, large))
+    return (yield from compression.averaged(group, vector, key, memory))
 
 
 @program

@@ -159,6 +159,31 @@ class Sparse:
         return Sparse(positions if isinstance(vector, Null) else arrays.unmasked(positions), values, count)
 
 
+def mean_of_sparse(parts: Sequence[Sparse], over: Literal["workers", "senders"]) -> Any:
+    """Returns the mean of sparse vectors, summed in their order.
+
+    Args:
+        parts: one of each worker.
+        over: whether the sum is divided by the number of workers, or each number of it by how many workers sent it.
+
+    >>> parts = [Sparse(np.array([place]), np.array([4.0]), 3) for place in (0, 0, 1)]
+    >>> mean_of_sparse([*parts, parts[0]], "workers"), mean_of_sparse([*parts, parts[0]], "senders")
+    (array([3., 1., 0.]), array([4., 4., 0.]))
+    """
+    total = reduce(add, (part.dense() for part in parts))
+    if over == "workers" or isinstance(parts[0].values, Null):
+        return total / len(parts)
+    ones = arrays.like(np.ones(length(parts[0].values)), parts[0].values)
+    senders = reduce(add, (replace(part, values=ones).dense() for part in parts))
+    return total / (senders + (senders == 0))
+
+
+def mean_traffic(members: int, over: Literal["workers", "senders"]) -> Traffic:
+    """Returns the memory traffic of `mean_of_sparse`."""
+    summed = members * ZEROS + (members - 1) * COMBINE
+    return summed + (summed + SCALE + COMBINE if over == "senders" else NOTHING) + SCALE
+
+
 TRANSFORM = 2 * SCALE + COPY
 """memory traffic of `coefficients` and of `numbers`: two products, and joining the layers"""
 SIDE: Range = (lambda value: 1 <= value <= 4096, "a whole number from 1 to 4096")
@@ -269,21 +294,9 @@ class DctTopK(Options):
     @program
     def averaged(self, group: Group, vector: Any, key: str, memory: TopKMemory) -> Program[tuple[Any, TopKMemory]]:
         """Returns the reverse transform of the mean of all members' coefficients, and the new memory."""
-        members = len(group)
-        summed = members * ZEROS + (members - 1) * COMBINE
-        counted = summed + SCALE + COMBINE if self.average_over == "senders" else NOTHING
-        gathering = summed + counted + SCALE + TRANSFORM
+        gathering = mean_traffic(len(group), self.average_over) + TRANSFORM
         yield from self.charge(vector, also=gathering, transforms=3)
         message, memory = self.compress(vector, memory)
         everyone = yield from AllGather(value=message.coefficients.packed(), group=group, key=key)
         parts = [Sparse.unpacked(part, message.coefficients.count) for part in everyone]
-        total = reduce(add, (part.dense() for part in parts))
-        return numbers(total / self._divisor(parts), memory.tilings), memory
-
-    def _divisor(self, parts: Sequence[Sparse]) -> Any:
-        """Returns P, or for each coefficient the number of workers that sent it, and 1 if there is none."""
-        if self.average_over == "workers" or isinstance(parts[0].values, Null):
-            return len(parts)
-        ones = arrays.like(np.ones(length(parts[0].values)), parts[0].values)
-        senders = reduce(add, (replace(part, values=ones).dense() for part in parts))
-        return senders + (senders == 0)
+        return numbers(mean_of_sparse(parts, self.average_over), memory.tilings), memory

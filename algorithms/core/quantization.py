@@ -114,12 +114,12 @@ class Quantization(Options):
         rows = join([vector, arrays.zeros(padding, vector)]).reshape(-1, self.block)
         size = abs(rows)
         magnitudes = kind.magnitudes()
-        scales = _as(module.amax(size, 1) / magnitudes[-1], module.float32)
-        divisors = _as(module.where(scales == 0, module.ones_like(scales), scales), vector.dtype)
+        scales = arrays.as_type(module.amax(size, 1) / magnitudes[-1], module.float32)
+        divisors = arrays.as_type(module.where(scales == 0, module.ones_like(scales), scales), vector.dtype)
         codes = arrays.nearest(size / divisors[:, None], magnitudes)
-        signs = _as(rows < 0, module.uint8) * (1 << (kind.bits - 1))
+        signs = arrays.as_type(rows < 0, module.uint8) * (1 << (kind.bits - 1))
         numbers = (codes + signs).reshape(-1)[:count]
-        return join([scales.view(module.uint8), arrays.packed_halves(numbers) if kind.bits == 4 else numbers])
+        return join([scales.view(module.uint8), arrays.packed(numbers, 4) if kind.bits == 4 else numbers])
 
     def dequantized(self, message: Any, like: Any) -> Any:
         """Returns the vector that a quantised one denotes.
@@ -133,10 +133,10 @@ class Quantization(Options):
         count, kind, module = length(like), FORMATS[self.format], arrays.library(like)
         middle = SCALE_BYTES * self._blocks(count)
         # a copy, because a view as float32 has to begin at a multiple of 4 bytes
-        scales = _as((message[:middle] + 0).view(module.float32), like.dtype)
+        scales = arrays.as_type((message[:middle] + 0).view(module.float32), like.dtype)
         numbers = message[middle:]
         if kind.bits == 4:
-            numbers = arrays.unpacked_halves(numbers, count)
+            numbers = arrays.unpacked(numbers, count, 4)
         sign = 1 << (kind.bits - 1)
         magnitudes = arrays.looked_up(numbers & (sign - 1), kind.magnitudes(), like)
         signed = module.where(numbers >= sign, -magnitudes, magnitudes)
@@ -168,8 +168,3 @@ class Quantization(Options):
         yield from Charge("dequantise", like.nbytes, traffic=traffic)
         total = reduce(add, (self.dequantized(message, like) for message in messages))
         return total / len(messages)
-
-
-def _as(vector: Any, dtype: Any) -> Any:
-    """Converts an array or a tensor to another type of numbers."""
-    return vector.astype(dtype) if hasattr(vector, "astype") else vector.to(dtype)

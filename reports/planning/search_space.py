@@ -56,6 +56,7 @@ PERIODS: dict[tuple[str, str], tuple[int, ...]] = {
     ("streaming-diloco", "period"): (4, 8, 16, 32),
     ("eager-diloco", "period"): (4, 8, 16, 32),
     ("noloco", "period"): (4, 8, 16, 32),
+    ("sparse-loco", "period"): (4, 8, 16, 32),
     ("async-diloco", "period"): (4, 8, 16, 32),
     ("co2", "period"): (2, 4, 8, 16),
     ("acco", "accumulate"): (1, 2, 4),

@@ -98,6 +98,9 @@ class Varying(PerRank):
     __index__ = __int__ = __float__ = __hash__ = __str__ = __repr__ = __format__ = _like_first
 
 
+NOT_ONE_BY_ONE = "it computes with the numbers of a vector in another way than one by one"
+
+
 class Stacked(PerRank, Special):
     """One vector for each rank of a class: the rows of a matrix.
 
@@ -142,7 +145,11 @@ class Stacked(PerRank, Special):
     @property
     def device(self) -> Any:
         """Raises `NotACohort`: only computations with the positions of numbers ask for the device, such as sorting."""
-        raise NotACohort("it computes with the numbers of a vector in another way than one by one")
+        raise NotACohort(NOT_ONE_BY_ONE)
+
+    def reshape(self, *shape: int) -> Any:
+        """Raises `NotACohort`: the numbers of a vector are to be compared or combined with each other."""
+        raise NotACohort(NOT_ONE_BY_ONE)
 
     def norm(self) -> Any:
         return vary(np.array([norm(row) for row in self.values]))  # of each row: a norm of a matrix sums otherwise

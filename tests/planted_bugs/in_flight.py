@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from paceline.algorithms.core.chunk_top_k import ChunkMemory, ChunkTopK
 from paceline.algorithms.core.dct_top_k import DctTopK, TopKMemory
 from paceline.algorithms.core.method import RankContext
+from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
+from paceline.algorithms.core.steps import local_step
 from paceline.algorithms.core.values import Group, Weights
 from paceline.algorithms.methods.accumulating import Acco, Accumulating
-from paceline.algorithms.methods.decoupled_momentum import DeMo
-from paceline.algorithms.methods.outer import Co2, Overlapped
+from paceline.algorithms.methods.decoupled_momentum import DeMo, SparseLoCo
+from paceline.algorithms.methods.outer import Co2, Outer, Overlapped
 from tests.planted_bugs.bug import planted
 
 
@@ -83,7 +86,70 @@ class MovesItsOwnWeights(EverySecondRound):
         return replace(ended, weights=Weights(vector, ended.weights.version), start=vector)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShortSparseLoCo(SparseLoCo):
+    """`sparse-loco` with rounds of two steps and small chunks."""
+
+    name = "sparse-loco-short"
+
+    period: int = 2
+    chunk: int = 4
+    k: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropsTheRest(ChunkTopK):
+    """A compression that keeps nothing."""
+
+    def compress(self, vector: Any, memory: ChunkMemory) -> tuple[Any, ChunkMemory]:
+        message, kept = super().compress(vector, memory)
+        return message, replace(kept, vector=0 * kept.vector)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutErrorFeedback(ShortSparseLoCo):
+    """What a worker does not send of a change is lost."""
+
+    name = "sparse-loco-drops-the-rest"
+
+    @property
+    def sparsification(self) -> ChunkTopK:
+        return DropsTheRest(**vars(super().sparsification))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetsTheRest(ShortSparseLoCo):
+    """What a worker has not sent is in a local variable."""
+
+    name = "sparse-loco-forgets-the-rest"
+
+    @program
+    def worker(self, me: RankContext, state: Outer) -> Program[Outer]:
+        rule, unsent = self.rule(me.layout.layers), self.begin(me, state.start).residual
+        while step := (yield from NextStep(state)):
+            state = yield from local_step(rule, state, step.samples)
+            ended = yield from self.end_of_round(me, replace(state, residual=unsent))
+            state, unsent = replace(ended, residual=None), ended.residual
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsByItsOwnRest(ShortSparseLoCo):
+    """A worker takes the outer step by the mean and by what it has not sent."""
+
+    name = "sparse-loco-steps-by-its-own-rest"
+
+    @program
+    def end_of_round(self, me: RankContext, state: Outer) -> Program[Outer]:
+        ended = yield from SparseLoCo.end_of_round(self, me, state)
+        vector = ended.weights.vector - self.outer_learning_rate * ended.residual.vector
+        return replace(ended, weights=Weights(vector, ended.weights.version), start=vector)
+
+
 BUGS = (
+    planted(WithoutErrorFeedback(), ShortSparseLoCo(), "gradient-weights"),
+    planted(ForgetsTheRest(), ShortSparseLoCo(), "complete-state"),
+    planted(StepsByItsOwnRest(), ShortSparseLoCo(), "replicas-meet"),
     planted(AddsItsOwnMessage(), PlainSteps(), "replicas-equal"),
     planted(AppliesItsOwnHalf(), Acco(), "replicas-equal"),
     planted(MovesItsOwnWeights(), EverySecondRound(), "replicas-meet", "deterministic"),

@@ -1,4 +1,7 @@
-"""DeMo: the cosine transform, the momentum that is sent and kept, and the settings at which it is another method."""
+"""DeMo and SparseLoCo: the cosine transform, the messages of chunks, and the momentum that is sent and kept.
+
+The settings at which they are other methods are in test_limits.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.algorithms.core.chunk_top_k import ChunkTopK, classified
 from paceline.algorithms.core.dct_top_k import DctTopK, Tiling, coefficients, cosines, numbers
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Layer, Layout, Null, Rank, Samples
-from paceline.algorithms.methods.decoupled_momentum import DeMo
+from paceline.algorithms.methods.decoupled_momentum import DeMo, SparseLoCo
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.records.trace import Schedule
@@ -156,3 +160,133 @@ def test_a_run_without_numbers_is_vectorised() -> None:
     job = job_of(DeMo(), nodes=[[0, 1], [2, 3]], steps=3, learner=build("digits-mlp", learning="none", seed=1))
     found = run_job(job, FixedTiming(), NoCost(), Schedule(every=1), engine="cohort")
     assert found.notes["engine"]["name"] == "cohort"
+
+
+# --- SparseLoCo ------------------------------------------------------------------------------------------------------
+
+BITS = st.sampled_from([None, 1, 2, 4])
+SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=3)
+
+
+def in_layers(counts: list[int]) -> list[Layer]:
+    ends = np.cumsum(counts).tolist()
+    return [Layer(str(end), end - count, end) for end, count in zip(ends, counts, strict=True)]
+
+
+@given(seed=SEEDS, counts=SIZES, chunk=st.integers(1, 12), k=st.integers(1, 12))
+def test_the_largest_numbers_of_each_chunk_are_sent(seed: int, counts: list[int], chunk: int, k: int) -> None:
+    """A smaller chunk at the end of a layer sends as large a share, rounded, and at least one number."""
+    x, layers = noise(seed, sum(counts)), in_layers(counts)
+    compression = ChunkTopK(chunk=chunk, k=k, bits=None)
+    message, memory = compression.compress(x, compression.begin(x, layers))
+    sent = set(compression.opened(message, x, memory.layers).positions.tolist())
+    for layer in layers:
+        for start in range(layer.start, layer.stop, chunk):
+            places = range(start, min(start + chunk, layer.stop))
+            share = min(k, chunk) if len(places) == chunk else min(len(places), max(1, round(len(places) * k / chunk)))
+            assert sent & set(places) == set(sorted(places, key=lambda place: -abs(x[place]))[:share])
+
+
+@given(seed=SEEDS, count=st.integers(1, 60), bits=st.sampled_from([1, 2, 4]))
+def test_numbers_are_rounded_to_the_mean_of_their_class(seed: int, count: int, bits: int) -> None:
+    """The classes of the authors' code, written out: 2^b of them, 6 / 2^b standard deviations wide, around the mean."""
+    x, classes = noise(seed, count), 2**bits
+    width = 6 * x.std(ddof=1) / classes if count > 1 else 1.0
+    expected = np.floor((x - x.mean()) / width + classes // 2 + 0.5).clip(0, classes - 1)
+    codes, means = classified(x, classes)
+    assert codes.tolist() == expected.tolist()
+    for code in set(codes.tolist()):
+        assert means[code] == pytest.approx(x[codes == code].mean(), rel=1e-12, abs=1e-12)
+
+
+@given(seed=SEEDS, counts=SIZES, chunk=st.integers(1, 20), bits=BITS, precision=st.sampled_from(["float32", "float64"]))
+def test_what_is_sent_and_kept_is_the_total(
+    seed: int, counts: list[int], chunk: int, bits: Any, precision: str
+) -> None:
+    """In two messages, with what was kept decayed in between; and a message has the size of one without numbers."""
+    compression, layers = ChunkTopK(chunk=chunk, k=2, decay=0.5, bits=bits), in_layers(counts)
+    x, y = (noise(number, sum(counts)).astype(precision) for number in (seed, seed + 1))
+    memory = compression.begin(x, layers)
+    unsent = 0 * x
+    for vector in (x, y):
+        message, memory = compression.compress(vector, memory)
+        sent = compression.opened(message, vector, memory.layers)
+        tolerance = 1e-6 if precision == "float32" else 1e-14
+        np.testing.assert_allclose(sent.dense() + memory.vector, vector + 0.5 * unsent, rtol=0, atol=4 * tolerance)
+        unsent = memory.vector
+        if bits is None:
+            assert (unsent[sent.positions] == 0).all()
+        size = Null(len(x), item_bytes=x.itemsize)
+        assert compression.compress(size, compression.begin(size, layers))[0].nbytes == message.nbytes
+
+
+def test_a_message_has_twelve_bits_for_a_position_and_two_for_a_number() -> None:
+    """Of 64 numbers in each 4096, with four means for each layer; those of the small layer are 4 of 256."""
+    x = np.zeros(2 * 4096 + 256, dtype=np.float32)
+    compression = ChunkTopK()
+    message, _ = compression.compress(x, compression.begin(x, in_layers([2 * 4096, 256])))
+    assert message.nbytes == (2 * 64 + 4) * 14 / 8 + 2 * 4 * 4
+
+
+@pytest.mark.parametrize("bits", [None, 1, 2, 4])
+def test_tensors_make_the_messages_of_arrays(bits: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x, compression, layers = noise(3, 700), ChunkTopK(chunk=300, k=20, bits=bits), in_layers([600, 100])
+    messages = []
+    for vector in (x, torch.from_numpy(x)):
+        message, memory = compression.compress(vector, compression.begin(vector, layers))
+        messages.append(np.asarray(compression.opened(message, vector, memory.layers).dense()))
+    np.testing.assert_allclose(messages[1], messages[0], rtol=1e-14)
+
+
+@given(
+    seed=SEEDS,
+    workers=st.integers(1, 3),
+    period=st.integers(1, 3),
+    decay=st.sampled_from([0.0, 0.5, 1.0]),
+    over=st.sampled_from(["workers", "senders"]),
+)
+def test_rounds_are_those_of_the_rule(seed: int, workers: int, period: int, decay: float, over: Any) -> None:
+    """Error feedback and the mean of what was sent, written out, with gradients that depend only on the samples."""
+    method = SparseLoCo(
+        inner="sgd",
+        learning_rate=0.1,
+        period=period,
+        chunk=7,
+        k=2,
+        bits=None,
+        error_decay=decay,
+        average_over=over,
+        outer_learning_rate=0.5,
+    )
+    learner = Noise()
+    run = AnyOrder(job_of(method, workers, steps=4 * period, learner=learner))
+    run.run(Shuffled(seed))
+    x = learner.initial()
+    kept, chunks = (
+        np.zeros((workers, len(x))),
+        [
+            range(start, min(start + 7, layer.stop))
+            for layer in learner.layout.layers
+            for start in range(layer.start, layer.stop, 7)
+        ],
+    )
+    for first in range(0, 4 * period, period):
+        sent, counts = np.zeros((workers, len(x))), np.zeros(len(x))
+        for worker in range(workers):
+            change = 0.1 * sum(
+                learner.load(Samples(worker=worker, workers=workers, index=step, count=16))
+                for step in range(first, first + period)
+            )
+            kept[worker] = decay * kept[worker] + change
+            for places in chunks:
+                share = max(1, round(len(places) * 2 / 7))
+                largest = sorted(places, key=lambda place: -abs(kept[worker][place]))[:share]
+                sent[worker][largest] = kept[worker][largest]
+                counts[largest] += 1
+        kept = kept - sent
+        x = x - 0.5 * sent.sum(axis=0) / (workers if over == "workers" else np.maximum(counts, 1))
+    for rank in range(workers):
+        np.testing.assert_allclose(run.trace.states[Rank(rank)].weights.vector, x, rtol=0, atol=1e-12)
+    if decay:
+        assert abs(kept).max() > 0

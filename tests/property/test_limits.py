@@ -25,7 +25,7 @@ from paceline.algorithms.methods.accumulating import Acco
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.methods.baseline import ChipPartitionedSgd, SequentialSgd, SyncSgd
-from paceline.algorithms.methods.decoupled_momentum import DeMo
+from paceline.algorithms.methods.decoupled_momentum import DeMo, SparseLoCo
 from paceline.algorithms.methods.elastic import Easgd, SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd
 from paceline.algorithms.methods.layerwise import (
@@ -459,6 +459,24 @@ LIMITS: dict[str, Limit] = {
             chunk=1, k=1, update="plain", average_over="senders" if d.flag else "workers", learning_rate=0.1
         ),
         lambda _: SyncSgd(learning_rate=0.1),
+        learner=Uneven(),
+    ),
+    "all numbers of sparse-loco": Limit(
+        lambda d: SparseLoCo(
+            **INNER,
+            period=d.period,
+            chunk=d.times,
+            k=d.times,
+            bits=None,
+            error_decay=int(d.flag),
+            outer_learning_rate=d.rate,
+            outer_momentum=d.momentum,
+        ),
+        lambda d: DiLoCo(**INNER, period=d.period, outer_learning_rate=d.rate, outer_momentum=d.momentum),
+    ),
+    "all numbers of sparse-loco in floats": Limit(
+        lambda d: SparseLoCo(inner=d.inner, period=d.period, chunk=4, k=4, bits=None, error_decay=0.0, **ROUND),
+        lambda d: DiLoCo(inner=d.inner, period=d.period, outer_learning_rate=1.0, outer_momentum=0.0, **ROUND),
         learner=Uneven(),
     ),
     "plain steps of demo": Limit(

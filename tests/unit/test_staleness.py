@@ -234,7 +234,7 @@ def test_every_method_can_be_asked(name: str) -> None:
     job = job_of(built(name), nodes=[[0, 1, 2, 3]], steps=8)
     trace = simulate_job(job, FixedTiming(lambda rank, _: 1.0 + rank / 8), NoCost(), Schedule(100, probes=1, drift=1))
     method: Method = job.method
-    rounds = ("post-local-sgd", "slowmo", "diloco", "streaming-diloco", "eager-diloco", "noloco", "co2")
+    rounds = ("post-local-sgd", "slowmo", "diloco", "streaming-diloco", "eager-diloco", "noloco", "co2", "sparse-loco")
     averages = name in ("hbs-sgd", "k-avg", "des-loc", "sasgd", *rounds)
     assert bool(trace.probes) == (not averages and not method.shared)
     assert bool(trace.drifts) == (averages or name == "gossip")
