@@ -214,8 +214,8 @@ class Workload(Section):
     )
     trace_batch: fields.Count | None = Field(
         default=None,
-        description="samples of a gradient of the trace, by default 32, which is also the default of batch_per_worker; "
-        "gradients of other batches take time in proportion",
+        description="samples of a gradient of the trace, which are then the default of batch_per_worker, too; 32 if "
+        "neither is given. Gradients of other batches take time in proportion",
     )
     dataset: str | None = Field(default=None, description="the data set; default: that of the model")
     data_dir: Given[str | None, str | Path | None] = Field(

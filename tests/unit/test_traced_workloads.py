@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from paceline.topologies.importing.training_trace import of_nodes, profile
 from paceline.workloads import find_model
 from tests.logs import HOST, event, trace_text
 
+DATA = Path(__file__).parents[1] / "data"
 BATCH = 32
 BACKWARD = "autograd::engine::evaluate_function: "
 
@@ -130,6 +132,26 @@ def test_nodes_without_starts_end_after_what_they_depend_on() -> None:
     assert found.steps == pytest.approx((10e-6 + 300e-6 + 200e-6 + 900e-6 + 900e-6 + 50e-6,))
     assert found.communication == pytest.approx((1800e-6,))
     assert found.overlapped == pytest.approx((90e-6,))
+
+
+def test_a_step_of_pytorch_has_resnet50s_gradients_and_the_time_of_its_kernels(tmp_path: Path) -> None:
+    """Chakra's own example: all-reduces are DDP's buckets; kernels run in the order of their stream."""
+    path = tmp_path / "rank0.et"
+    path.write_bytes(gzip.decompress((DATA / "chakra/resnet50-ddp.0.et.gz").read_bytes()))
+    sizes, shares = parts_of(profile(path))
+    assert sum(sizes) == 4 * find_model("resnet50").parameters
+    assert len(sizes) == 5 and sum(shares) == pytest.approx(1.0)
+    kernels = [
+        node
+        for node in chakra.read(path).nodes
+        if node.type == chakra.NODE_TYPES["COMP_NODE"] and not chakra.attributes(node)["is_cpu_op"]
+    ]
+    found = profile(path)
+    busy_s = sum(node.duration_micros for node in kernels) * 1e-6
+    assert found.gradient[0] + found.optimizer[0] == pytest.approx(busy_s, rel=0.01)
+    assert 0.01 * busy_s < found.optimizer[0] < 0.05 * busy_s
+    (plan,) = load(scenario("sync-sgd", {"trace": str(path), "trace_batch": BATCH})).plans()
+    assert plan.job.learner.layout.size == find_model("resnet50").parameters
 
 
 def test_other_nodes_than_those_of_a_worker_are_refused() -> None:

@@ -122,7 +122,8 @@ def read(path: Path) -> ExecutionTrace:
         path: the file, ``PREFIX.RANK.et``.
 
     Raises:
-        InputError: it cannot be read, is cut off, has no nodes, or nodes that depend on missing ones.
+        InputError: it cannot be read, is cut off, has no nodes, or nodes that depend on missing ones. Control
+            dependencies may be missing: PyTorch's converter removes nodes without others around them.
     """
     from google.protobuf.message import DecodeError
 
@@ -152,7 +153,7 @@ def read(path: Path) -> ExecutionTrace:
     if len(known) < len(messages) - 1:
         raise _malformed(path, "several nodes with the same id")
     for node in messages[1:]:
-        if missing := sorted({*node.data_deps, *node.ctrl_deps} - known):
+        if missing := sorted({*node.data_deps} - known):
             raise _malformed(path, f"node {node.id} depending on node {missing[0]}, which is not there")
     return ExecutionTrace(messages[0].version, tuple(messages[1:]))
 

@@ -7,9 +7,11 @@ Rules for Chakra's execution traces, of which one file is one rank:
 * When computations end follows from their durations and dependencies, with communication that takes no time; so a wait
   for other ranks does not count, and traces without start times can be read.
 * Nodes of `paceline export` say in ``activity`` and ``step`` what they are. In other traces, all is one step, and
-  computation that no all-reduce depends on is that of the optimizer. Traces that PyTorch's converter writes have
-  exclusive durations and the operator that called a node among its dependencies (FOUND: mlcommons/chakra at 02bbd24f,
-  src/converter/pytorch_converter.py), so nothing counts twice.
+  computation that no all-reduce depends on is that of the optimizer.
+* In traces that PyTorch's converter writes, durations are exclusive, a control dependency is the calling operator, and
+  kernels depend only on their launches (FOUND: mlcommons/chakra at 02bbd24f, src/converter/pytorch_converter.py, and
+  its tests/data/feeder_tests_trace.tar.gz). So control dependencies do not count there, the kernels of a stream run in
+  the order of their numbers, and an all-reduce waits for the kernels before it, as DistributedDataParallel has it.
 * A trace does not say where the forward pass ends. It is taken as `FORWARD` of the gradient, or as all of the time
   before the first part if that is shorter.
 """
@@ -48,6 +50,8 @@ COLLECTIVE = chakra.NODE_TYPES["COMM_COLL_NODE"]
 COMMUNICATION = {*chakra.NODE_TYPES.values()} - {COMPUTATION}
 PHASES = {"compute": "gradient", "update": "optimizer", "load": "loading", "read": "loading"}
 """the phase of a step, by the activity"""
+CONVERTED = "rf_id"
+"""an attribute that only PyTorch's converter writes"""
 
 
 def profile(path: Path) -> GradientProfile:
@@ -128,11 +132,14 @@ def _steps(nodes: Sequence[Any], where: str) -> dict[str, list[_Node]]:
         raise InputError(f"{where}: found {len(profiled)} steps ({', '.join(sorted(profiled))[:60]}); expected one")
     if not any(node.duration_micros for node in nodes if node.type == COMPUTATION):
         raise InputError(f"{where}: found no durations of computation; expected nodes with duration_micros")
+    described = {node.id: chakra.attributes(node) for node in nodes}
+    earlier = _kernels_before(nodes, described) if any(CONVERTED in about for about in described.values()) else None
     made: dict[int, _Node] = {}
     for node in nodes:
-        about = chakra.attributes(node)
+        about = described[node.id]
         phase = PHASES.get(str(about.get("activity")), "") if node.type == COMPUTATION else ""
-        after = (*node.data_deps, *node.ctrl_deps)
+        after = (*node.data_deps, *(node.ctrl_deps if earlier is None else earlier.get(node.id, ())))
+        after = tuple(number for number in after if number in described)
         seconds = 1e-6 * node.duration_micros
         made[node.id] = _Node(node.id, node.type, phase, after, 1e-6 * node.start_time_micros, seconds, about)
     try:
@@ -143,6 +150,28 @@ def _steps(nodes: Sequence[Any], where: str) -> dict[str, list[_Node]]:
     for number in order:
         steps[str(made[number].about.get("step", ""))].append(made[number])
     return dict(sorted(steps.items(), key=lambda pair: min(node.id for node in pair[1])))
+
+
+def _kernels_before(nodes: Sequence[Any], described: Mapping[int, Mapping[str, Any]]) -> dict[int, set[int]]:
+    """Returns the kernels that each kernel of a converted trace runs after.
+
+    Args:
+        nodes: all nodes.
+        described: their attributes.
+    """
+    last: dict[object, int] = {}
+    earlier: dict[int, set[int]] = {}
+    for node in sorted(nodes, key=lambda node: node.id):
+        about = described[node.id]
+        if about.get("is_cpu_op", True):
+            continue
+        stream = about.get("stream", about.get("tid"))
+        computing = node.type == COMPUTATION
+        earlier[node.id] = {last[key] for key in ((stream,) if computing else (stream, "computing")) if key in last}
+        last[stream] = node.id
+        if computing:
+            last["computing"] = node.id
+    return earlier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
