@@ -125,6 +125,13 @@ SYNONYMS = (
         text="k-avg is FedAvg with every client in every round, K local steps in each and equal weights in the average",
     ),
     Synonym(
+        names=("local-adam",),
+        methods=("k-avg", "des-loc"),
+        text="k-avg with Adam and averaged moments is Local Adam; des-loc averages the moments more rarely than the "
+        "weights",
+        presets={"optimizer": "adam", "average_momentum": True},
+    ),
+    Synonym(
         names=("hierarchical-sgd", "hierarchical-averaging"),
         methods=("hbs-sgd", "hsgd"),
         text="hbs-sgd averages in groups every k1 steps and among all every k1·k2; hsgd is synchronous, with sums "

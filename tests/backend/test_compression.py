@@ -13,6 +13,7 @@ from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.decoupled_momentum import SparseLoCo
 from paceline.algorithms.methods.layerwise import LayerwiseSgd
 from paceline.algorithms.methods.parameter_server import SyncSgdPs
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
@@ -102,3 +103,20 @@ def test_quantised_fragments_are_the_same_bits(name: Literal["e3m0", "e4m3"]) ->
     assert len(layers) == 2, "each is a fragment"
     workers = job.workers
     assert sent_bytes(real) == STEPS // 2 * workers * (workers - 1) * sum(map(kind.message_bytes, layers))
+
+
+@pytest.mark.parametrize("bits", sampled([2, 4, None], [2]))
+def test_sparse_chunks_are_the_same_bits(bits: Literal[2, 4] | None) -> None:
+    """Positions of 12 bits and classes of 2 travel as bytes, and are summed in rank order; so is what was kept."""
+    method = SparseLoCo(inner="sgd", learning_rate=0.1, period=2, chunk=1000, k=50, bits=bits)
+    job = job_with(method, build("digits-mlp", seed=3), steps=STEPS)
+    with torch_threads(1):
+        expected = AnyOrder(job).run()
+    real = run_for_real(job)
+    for rank, state in real.states.items():
+        np.testing.assert_array_equal(plain(state.weights.vector), plain(expected.states[rank].weights.vector))
+        np.testing.assert_array_equal(plain(state.residual.vector), plain(expected.states[rank].residual.vector))
+    sent = [4 * 50 + 8, 32]  # of 4160 and of 650 numbers: 50 of each whole chunk, 5 % of the rest
+    size = sum(sent) * 8 if bits is None else sum(sent) * (12 + bits) // 8 + 2 * 2**bits * 4
+    workers = job.workers
+    assert sent_bytes(real) == STEPS // 2 * workers * (workers - 1) * size

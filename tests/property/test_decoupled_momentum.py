@@ -239,6 +239,14 @@ def test_tensors_make_the_messages_of_arrays(bits: Any) -> None:
     np.testing.assert_allclose(messages[1], messages[0], rtol=1e-14)
 
 
+@pytest.mark.parametrize("bits", [None, 2])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_what_has_diverged_is_sent_like_other_numbers(bits: Any) -> None:
+    compression, x = ChunkTopK(chunk=8, k=4, bits=bits), np.array([np.nan, np.inf] * 8)
+    message, memory = compression.compress(x, compression.begin(0 * noise(1, 16), in_layers([16])))
+    assert not np.isfinite(compression.opened(message, x, memory.layers).dense()).all()
+
+
 @given(
     seed=SEEDS,
     workers=st.integers(1, 3),

@@ -18,6 +18,7 @@ from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.job import Job, Learner
 from paceline.algorithms.core.values import Null, Samples, join, length, nbytes, norm
 from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.decoupled_momentum import SparseLoCo
 from paceline.algorithms.runtime.sized import RepresentedSize, Sized
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import load
@@ -74,6 +75,15 @@ def test_a_compressed_average_too(compression: Any) -> None:
     trace = traced(dataclasses.replace(job, learner=StandIn(Bowl(), model.layout, BATCH, FEWER)))
     assert facts(trace) == facts(traced(job))
     assert np.isfinite(trace.weights.numbers).all() and trace.weights.numbers.all(), "not every number was learned"
+
+
+@pytest.mark.parametrize("bits", [2, None])
+def test_sparse_chunks_too(bits: Any) -> None:
+    model, method = build("lenet", learning="none", seed=1), SparseLoCo(period=2, chunk=4, k=2, bits=bits)
+    job = job_of(method, nodes=placed([3, 2]), steps=12, learner=model)
+    trace = traced(dataclasses.replace(job, learner=StandIn(Bowl(), model.layout, BATCH, FEWER)))
+    assert facts(trace) == facts(traced(job))
+    assert np.isfinite(trace.weights.numbers).all() and trace.weights.numbers.any(), "nothing was learned"
 
 
 def test_the_sizes_are_what_times_depend_on() -> None:
