@@ -72,15 +72,16 @@ def compare(
     started = joined(os.environ)
     with reported(started):
         loaded = options.read(scenario)
-        if started is None or started.process == 0:
+        first = started is None or started.process == 0
+        if first:
             output.make_folder()
         from paceline.reports.comparison.compare import compare as compare_here
         from paceline.reports.comparison.compare import compare_hosts
 
         with (
+            logging(log if first else None, output) as logs,  # before the others wait for this process
             together(started, output) as (world, speaking),
             naming_stored(kept, speaking, speaks=world is None or world.leads),
-            logging(log if world is None or world.leads else None, speaking) as logs,
         ):
             keep = keeper(kept, output.folder, logs)
             with speaking.progress() as stage:

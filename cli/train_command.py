@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from paceline.backend.training import Watcher
     from paceline.cli.watch_display import WatchDisplay
     from paceline.records import Run
+    from paceline.reports.export.loggers import RunLogs
     from paceline.reports.watching.predict_runs import Key, PredictedProgress
     from paceline.scenarios import Scenario
     from paceline.scenarios.resolution.plan import Plan
@@ -134,12 +135,17 @@ def train(
     started = joined(os.environ)
     with reported(started):
         loaded = options.read(source)
-        if started is None or started.process == 0:
+        first = started is None or started.process == 0
+        if first:
             output.make_folder()
         from paceline.records.machine import OtherLoad
 
-        with together(started, output) as (world, speaking), OtherLoad() as other:
-            runs = _train(loaded, resume, watching, speaking, world)
+        with (
+            logging(watching.log if first else None, output) as logs,  # before the others wait for this process
+            together(started, output) as (world, speaking),
+            OtherLoad() as other,
+        ):
+            runs = _train(loaded, resume, watching, logs, speaking, world)
     if started is None or runs:  # of a launcher's processes one has the runs
         answer_runs(runs, output)
     if started is None:
@@ -161,7 +167,12 @@ def _scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str
 
 
 def _train(
-    scenario: Scenario, resume: Path | None, watching: Watching, output: Output, world: World | None
+    scenario: Scenario,
+    resume: Path | None,
+    watching: Watching,
+    logs: RunLogs | None,
+    output: Output,
+    world: World | None,
 ) -> list[Run]:
     """Trains one real run per algorithm and seed; the record of a failed run is stored too."""
     from paceline.cli.progress import silent
@@ -171,7 +182,6 @@ def _train(
     stored: list[Run] = []
     with (
         naming_stored(stored, output, speaks=_speaks(world)),
-        logging(watching.log if _speaks(world) else None, output) as logs,
         _display(_predicted(scenario, output, watching, world), output, joined=world is not None) as display,
         output.progress() if display is None else nullcontext(silent) as stage,
     ):

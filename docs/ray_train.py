@@ -23,7 +23,8 @@ def torchrun(node: int, nodes: int, processes: int, host: str, arguments: list[s
     launcher = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={processes}"]
     meeting = ["--rdzv-backend=c10d", "--rdzv-id=paceline", f"--rdzv-endpoint={host}:{PORT}"]
     meeting.append(f"--rdzv-conf=is_host={node == 0}")  # torchrun may not know this address as its own
-    return subprocess.run([*launcher, *meeting, "-m", "paceline", *arguments], check=False).returncode
+    command = ["--no-python", "--", sys.executable, "-m", "paceline", *arguments]
+    return subprocess.run([*launcher, *meeting, *command], check=False).returncode
 
 
 if __name__ == "__main__":

@@ -109,7 +109,8 @@ def test_its_command_starts_a_process_for_every_rank(parts: dict[str, Any]) -> N
     job = parts["Job"]
     (container,) = job["spec"]["template"]["spec"]["containers"]
     command = container["command"]
-    launcher, paceline = command[: command.index("--no-python")], command[command.index("--no-python") + 2 :]
+    launcher, paceline = command[: command.index("--no-python")], command[command.index("--") + 2 :]
+    assert command[len(launcher) : -len(paceline)] == ["--no-python", "--", "paceline"]
     given = dict(option.removeprefix("--").split("=") for option in launcher[1:])
     command_name, scenario, *options = paceline
     assert command_name == "train"
