@@ -41,7 +41,7 @@ def simulate(
       paceline simulate quickstart --algorithms sync-sgd,async-sgd --seeds 3
       paceline simulate my.yaml --set cluster.nodes[0].count=4 --set stop.epochs=5
       paceline simulate runs/quickstart-agd-1-simulated-1/run.json
-      paceline simulate my.yaml --set "workload={trace: rank0.et, trace_batch: 64}"
+      paceline simulate my.yaml --set "workload={trace: a.et, trace_batch: 64}"
       paceline simulate my.yaml --machine machine.yaml   # of paceline calibrate
       paceline simulate my.yaml --log wandb,tensorboard
     """
