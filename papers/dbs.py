@@ -3,7 +3,8 @@
 Rules of this file:
 
 * Every method has its own best learning rate and momentum: those of one grid with the least mean loss, on seeds that
-  are not tested. The grid counts η / (1 − μ) for a single gradient, so it is the same for all methods.
+  are not tested. The grid counts η / (1 − μ) for a single gradient, so it is the same for all methods. Where an input
+  is changed, the rate is chosen again, from its neighbours on, at the momentum that is best with the usual inputs.
 * Losses and accuracies are compared after equal samples of all nodes, which are equal epochs, with equal seeds.
 * A result on a stand-in says something about the stand-in only, and `explain` names it.
 """
@@ -20,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.errors import InputError
-from paceline.papers.claim import TUNING_SEED, Claim, Curve, Given, claims_like
-from paceline.papers.runs import best_rate, simulated
+from paceline.papers.claim import TUNING_SEED, Claim, Curve, Given, claims_like, first_word, inputs_of
+from paceline.papers.runs import best_rate, evaluations, recorded, simulated
 from paceline.workloads.datasets import DATA, LoadedDataset, place_of, read
 
 PAPER = "dbs"
@@ -70,6 +71,7 @@ def _coloured(shades: NDArray[np.float64], labels: NDArray[np.integer[Any]]) -> 
     return module, ((pictures[train], labels[train]), (pictures[test], labels[test]))
 
 
+@cache
 def coloured_digits() -> tuple[Any, Any]:
     """Returns a network and the digits of scikit-learn in random colours, 3 × 8 × 8; see `_coloured`.
 
@@ -83,6 +85,7 @@ def coloured_digits() -> tuple[Any, Any]:
     return _coloured(pixels.reshape(-1, 8, 8) / 16.0, labels)
 
 
+@cache
 def coloured_fashion() -> tuple[Any, Any]:
     """Returns a network and 2,000 images of Fashion-MNIST in random colours, halved to 3 × 14 × 14; see `_coloured`."""
     data = read("fashion-mnist", None, ())
@@ -276,20 +279,24 @@ def _algorithm(given: Given, method: Method, tuned: Tuned) -> str:
 
 
 @cache
-def _outcome(changes: tuple[str, ...], seed: int) -> Outcome:
-    (run,) = simulated("dbs-mnist", changes, seed=seed)
-    seen = run.tables.evaluations
-    losses = np.minimum(np.nan_to_num(seen["loss"].to_numpy(), nan=CHANCE, posinf=CHANCE), CHANCE)
+def _outcome(changes: tuple[str, ...], seed: int, *, end_only: bool) -> Outcome:
+    job, trace = recorded("dbs-mnist", changes, seed=seed)
+    shots = trace.snapshots
+    if end_only:
+        first = max(place for place, shot in enumerate(shots) if shot.samples <= max(0, shots[-1].samples - SAMPLES))
+        shots = shots[first:]
+    scores = evaluations(job, shots)
+    losses = np.minimum(np.nan_to_num([score.loss for score in scores], nan=CHANCE, posinf=CHANCE), CHANCE)
     return Outcome(
-        samples=tuple(seen["samples"].astype(float)),
-        times_s=tuple(seen["time_s"]),
+        samples=tuple(float(shot.samples) for shot in shots),
+        times_s=tuple(shot.time_s for shot in shots),
         losses=tuple(losses.tolist()),
-        accuracies=tuple((100 * seen["accuracy"]).tolist()),
-        staleness=float(run.summary["staleness"]["mean"] or 0.0),
+        accuracies=tuple(math.nan if score.accuracy is None else 100 * score.accuracy for score in scores),
+        staleness=float(np.mean([update.staleness for update in trace.updates])),
     )
 
 
-def run_of(given: Given, data: Data, method: Method, tuned: Tuned) -> Outcome:
+def run_of(given: Given, data: Data, method: Method, tuned: Tuned, *, end_only: bool = False) -> Outcome:
     """Runs a method once.
 
     Args:
@@ -297,6 +304,7 @@ def run_of(given: Given, data: Data, method: Method, tuned: Tuned) -> Outcome:
         data: The input with the problem.
         method: The method.
         tuned: Its learning rate and momentum.
+        end_only: Whether only the last epoch is evaluated, which suffices for the final loss.
     """
     problem = problem_of(given, data)
     epochs = problem.length * given.number("epochs") / given.choose(1, 2)
@@ -310,22 +318,26 @@ def run_of(given: Given, data: Data, method: Method, tuned: Tuned) -> Outcome:
     ]
     if given.word("shards") == "own":
         changes.append("workload.reading={strategy: sharded}")
-    return _outcome(tuple(changes), given.seed)
+    return _outcome(tuple(changes), given.seed, end_only=end_only)
 
 
 @cache
 def _tuned(given: Given, data: Data, method: Method) -> Tuned:
-    """Returns the best on two seeds of the best rates of each momentum on one seed and their halves.
+    """Returns the best on two seeds of the best rates on one seed and their halves.
 
-    So a rate at the edge of stability, at which the second seed diverges, is not chosen.
+    So a rate at the edge of stability, at which the second seed diverges, is not chosen. With the usual inputs every
+    momentum is tried; with others, that of the usual inputs, from whose rate on the search begins.
     """
 
     @cache
     def loss(tuned: Tuned, seed: int) -> float:
-        return run_of(replace(given, seed=seed), data, method, tuned).loss
+        return run_of(replace(given, seed=seed), data, method, tuned, end_only=True).loss
 
-    best, start = [], FIRST_RATE
-    for momentum in MOMENTA:
+    best, start, momenta = [], FIRST_RATE, MOMENTA
+    if (usual := _with_usual_values(given, method)) != given:
+        before = _tuned(usual, data, method)
+        start, momenta = before.rate, (before.momentum,)
+    for momentum in momenta:
 
         def cost(rate: float, momentum: float = momentum) -> float:
             return loss(Tuned(rate, momentum), TUNING_SEED)
@@ -334,6 +346,15 @@ def _tuned(given: Given, data: Data, method: Method) -> Tuned:
         best += [Tuned(rate, momentum) for rate in (start, start / 2)]
     seeds = range(TUNING_SEED, TUNING_SEED + given.choose(2, 1))
     return min(best, key=lambda tuned: sum(loss(tuned, seed) for seed in seeds))
+
+
+def _with_usual_values(given: Given, method: Method) -> Given:
+    """Returns the inputs of a tuning with their most plausible values, except for those that `tuned` fixes."""
+    inputs, fixed = inputs_of(PAPER), ("shards", "speeds") if method == "sync-sgd" else ("shards",)
+    for name, value in given.values:
+        if name not in fixed and first_word(value) != first_word(inputs[name].value):
+            given = given.with_value(name, inputs[name].value)
+    return given
 
 
 def tuned(given: Given, data: Data, method: Method) -> Tuned:

@@ -27,7 +27,7 @@ from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.algorithms.methods.ssp import Downpour
 from paceline.papers.claim import TUNING_SEED, Claim, Curve, Given, claims_like
-from paceline.papers.runs import NEVER, Trained, best_rate, rate_of, simulated, trained
+from paceline.papers.runs import NEVER, Cost, Trained, best_rate, rate_of, simulated, trained
 
 PAPER, SCENARIO = "icmla17", "icmla17-cifar10"
 PUBLISHED = 56.0
@@ -99,7 +99,9 @@ def _machine(name: str, gpus: int) -> list[str]:
 
 @cache
 def _training(method: SgdMethod, stand_in: str, gpus: int, seed: int, epochs: float, accuracy: float) -> Trained:
-    changes = [f"extrapolate.stand_in.model={stand_in}", *_machine("minsky", gpus)]
+    # copies of batches, which are alike on all workers, change no order
+    machine = [*_machine("minsky", gpus), "cluster.staging={batches: none}"]
+    changes = [f"extrapolate.stand_in.model={stand_in}", *machine]
     one = isinstance(method, SequentialSgd)
     return trained(SCENARIO, method, changes, seed=seed, epochs=epochs, accuracy=accuracy, one_worker=one)
 
@@ -145,20 +147,24 @@ def _at_best_rate(method: SgdMethod, given: Given) -> SgdMethod:
     def rated(rate: float) -> SgdMethod:
         return replace(method, learning_rate=rate)
 
-    def samples(rate: float) -> float:
-        """Returns the samples that are needed; infinity if a rate that was tried before needs fewer."""
+    def cost(rate: float) -> Cost:
+        """Returns the samples that are needed, infinite if a rate that was tried before needs fewer; then accuracy."""
         nonlocal fewest
-        needed = training(rated(rate), given, TUNING_SEED, epochs=fewest).samples_to(TUNED_FOR)
+        tried = training(rated(rate), given, TUNING_SEED, epochs=fewest)
+        needed = tried.samples_to(TUNED_FOR)
         fewest = min(fewest, MARGIN * needed / EPOCH)
-        return needed
+        return needed, -tried.highest
 
     doublings = 0.0 if not isinstance(method, HbsSgd) else math.log2(given.number("gpus"))
     start = RATES[{"eamsgd": 6, "sequential-sgd": 5}.get(method.name, 4 + round(doublings))]  # saves time only
-    return rated(best_rate(samples, RATES, start))
+    return rated(best_rate(cost, RATES, start))
 
 
 def at_best_rate(method: SgdMethod, given: Given) -> SgdMethod:
-    """Returns a method at the learning rate with which it needs the fewest samples to `TUNED_FOR`."""
+    """Returns a method at the learning rate with which it needs the fewest samples to `TUNED_FOR`.
+
+    If it reaches that at none, it is the one with the highest accuracy.
+    """
     return _at_best_rate(method, given.only("gpus", "stand-in"))
 
 

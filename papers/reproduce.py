@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -36,7 +37,7 @@ PAPERS = {
     "pnnl": "Daily et al., asynchronous layer-wise SGD (OpenReview rkFd2P5gl, 2016)",
     "hsgd": "Wang, Lu, Chen and Li, HSGD (IEICE Transactions E103-D, 2020)",
     "softsync": "Zhang, Gupta, Lian and Liu, staleness-aware asynchronous SGD (IJCAI 2016)",
-    "digits": "Ten papers: accuracy and convergence, compared on the digits",
+    "digits": "Eight papers: accuracy and convergence, compared on the digits",
 }
 """titles by short name, in the order of the pages; the module of a paper has its short name and holds `CLAIMS`"""
 BY_NAME_ONLY = ("digits",)
@@ -280,11 +281,18 @@ def _computed(task: _Task) -> dict[str, Stored | str]:
 
 
 def _result(claim: Claim, computation: Computation, again: bool) -> Stored | str:
-    """Returns the result of a claim, or an error message."""
+    """Returns the result of a claim, or an error message.
+
+    Any error is caught, since claims that share runs are one task, and an error in the code of one must not lose the
+    results of its siblings.
+    """
     try:
         return computation.result(claim, again=again)
     except (PacelineError, ArithmeticError, ValueError, OSError) as error:
         return f"{type(error).__name__}: {error}"
+    except Exception as error:  # an error of the program
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} (at {Path(last.filename).name}, line {last.lineno})"
 
 
 # --- stored results ---------------------------------------------------------------------------------------------------

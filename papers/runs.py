@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from paceline.algorithms.core.job import Evaluation, Job
 from paceline.algorithms.core.method import SgdMethod
 from paceline.algorithms.core.values import Rank
 from paceline.records import Run
 from paceline.records.metrics import smoothed
 from paceline.records.targets import SMOOTHING, crossing
-from paceline.records.trace import Schedule
+from paceline.records.trace import Schedule, Snapshot, Trace
 from paceline.scenarios import load
+from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.runs.run import perform, simulate
 from paceline.simulator.runs.short_runs import Length, mean_of, shortened, windows_of
 from paceline.simulator.runs.stand_in_training import alone, stood_in
@@ -44,10 +46,47 @@ def simulated(
     return simulate(load(scenario, changes, algorithms=algorithms))
 
 
-def accuracy_of(run: Run) -> float:
-    """Returns the final held-out accuracy of a run in per cent; that of a guess of ten classes if it diverged."""
-    final = run.summary["final_accuracy"]
-    return 10.0 if final is None else 100.0 * float(final)
+def recorded(
+    scenario: str, changes: Iterable[str] = (), *, algorithms: Sequence[Any] | None = None, seed: int = 1
+) -> tuple[Job, Trace]:
+    """Simulates an algorithm of a shipped scenario; returns its job and its record, without tables and figures.
+
+    Weights are not evaluated unless an evaluation may end the run; see `evaluations`.
+
+    Args:
+        scenario: Its name.
+        changes: Changes ``path=value``, as in ``--set``.
+        algorithms: The name of the algorithm, or the method; default: that of the scenario.
+        seed: Of initial weights, samples and jitter.
+
+    >>> job, trace = recorded("quickstart", ["stop.epochs=1", "stop.divergence=false"], algorithms=["agd"])
+    >>> len(trace.snapshots), trace.snapshots[-1].score, round(evaluations(job, trace.snapshots[-1:])[0].loss, 1)
+    (7, None, 1.2)
+    """
+    (plan,) = load(scenario, [*changes, f"seed={seed}", "seeds=1"], algorithms=algorithms).plans()
+    with collected_seldom(), torch_threads(1):
+        return plan.job, perform(plan, plan.schedule())
+
+
+def evaluations(job: Job, shots: Iterable[Snapshot]) -> list[Evaluation]:
+    """Returns the evaluations of weights that a run has recorded.
+
+    Args:
+        job: The job of the run.
+        shots: Some of its snapshots.
+    """
+    with torch_threads(1):
+        return [shot.score or job.learner.evaluate(shot.vector) for shot in shots]
+
+
+def final_accuracy(scenario: str, changes: Iterable[str], *, algorithms: Sequence[Any], seed: int) -> float:
+    """Returns the final held-out accuracy of a run in per cent; that of a guess of ten classes if it diverged.
+
+    The arguments are those of `recorded`.
+    """
+    job, trace = recorded(scenario, changes, algorithms=algorithms, seed=seed)
+    (score,) = evaluations(job, trace.snapshots[-1:])
+    return 10.0 if score.accuracy is None or math.isnan(score.accuracy) else 100.0 * score.accuracy
 
 
 def rate_of(run: Run) -> float:
@@ -79,6 +118,12 @@ class Trained:
         """
         crossed = crossing(accuracy, smoothed(self.accuracies, SMOOTHING).tolist())
         return math.inf if crossed is None else crossed.at(smoothed(self.samples, SMOOTHING).tolist())
+
+    @property
+    def highest(self) -> float:
+        """The highest mean accuracy of some successive evaluations, 0 … 1; 0 if there is none."""
+        means = smoothed(self.accuracies, SMOOTHING)
+        return max((float(mean) for mean in means if not math.isnan(mean)), default=0.0)
 
     def accuracy_after(self, samples: float) -> float:
         """Returns the mean accuracy of the last evaluations until then, in per cent; that of a guess if it diverged.
@@ -137,11 +182,17 @@ def trained(
     )
 
 
-def best_rate(cost: Callable[[float], float], rates: Sequence[float], start: float) -> float:
+Cost = tuple[float, float]
+"""what is compared first, and what decides among equals; (∞, 0): nothing good can be said of it"""
+NOTHING: Cost = (math.inf, 0.0)
+
+
+def best_rate(cost: Callable[[float], float | Cost], rates: Sequence[float], start: float) -> float:
     """Returns the learning rate of a grid with the least cost, if the cost has one valley.
 
-    From the start, neighbours are tried as long as they are better. Infinite costs (the target was not reached) are
-    passed over, downwards first.
+    From the start, neighbours are tried as long as they are better. Infinite costs (the target was not reached) without
+    a second number are passed over, downwards first. With one, such as how far the target was missed, the search goes
+    on from there, so that a target that no rate reaches does not take the whole grid.
 
     Args:
         cost: The cost of a rate; called once for each rate that is tried.
@@ -152,19 +203,23 @@ def best_rate(cost: Callable[[float], float], rates: Sequence[float], start: flo
     0.3
     >>> best_rate(lambda rate: 1.0 if rate < 0.15 else float("inf"), [0.1, 0.2, 0.3], start=0.3)
     0.1
+    >>> tried = []
+    >>> best_rate(lambda rate: tried.append(rate) or (float("inf"), -rate), [0.1, 0.2, 0.3, 0.4], start=0.3), tried
+    (0.4, [0.3, 0.2, 0.4])
     """
-    known: dict[int, float] = {}
+    known: dict[int, Cost] = {}
 
-    def at(index: int) -> float:
+    def at(index: int) -> Cost:
         if not 0 <= index < len(rates):
-            return math.inf
+            return (math.inf, math.inf)
         if index not in known:
-            known[index] = cost(rates[index])
+            found = cost(rates[index])
+            known[index] = found if isinstance(found, tuple) else (found, 0.0)
         return known[index]
 
     first = rates.index(start)
     outward = [*range(first, -1, -1), *range(first + 1, len(rates))]
-    place = next((index for index in outward if at(index) < math.inf), first)
+    place = next((index for index in outward if at(index) < NOTHING), first)
     while (step := min((-1, 1), key=lambda step: at(place + step))) and at(place + step) < at(place):
         place += step
     return rates[place]

@@ -11,13 +11,15 @@ import numpy as np
 
 from paceline.algorithms.methods.parameter_server import Damping, Softsync
 from paceline.papers.claim import TUNING_SEED, Claim, Given, claims_like
-from paceline.papers.runs import accuracy_of, rate_of, simulated
+from paceline.papers.runs import final_accuracy, rate_of, recorded, simulated
 from paceline.workloads.models.layer_tables import find_model
 
 PAPER = "softsync"
 SCENARIO = "softsync-p775"
 RATES = tuple(0.0125 * 2**power for power in range(-5, 6))
 """learning rates of the grid; those of momentum 0.9 lie lower than those without"""
+GRADIENTS = {False: 10_000, True: 3_000}
+"""of a run in which staleness is counted, without and with `--quick`; three runs see a probability of 0.0001"""
 ALONE = ("cluster.nodes[0].count=1", "cluster.nodes[0].workers_per_node=1")
 """changes for one learner"""
 TIME = ("learners", "learners-per-node", "node-peak", "efficiency", "overhead", "link", "latency", "model")
@@ -46,11 +48,10 @@ def _times(given: Given) -> list[str]:
 def _staleness(given: Given, n: int) -> np.ndarray:
     """Returns the staleness of every applied gradient, without those of the first round of all learners."""
     learners = int(given.number("learners"))
-    updates = given.choose(20_000, 6_000) * n // learners
+    updates = GRADIENTS[given.quick] * n // learners
     changes = [*_times(given), f"cluster.step_time.sigma={given.number('jitter')}", f"stop.updates={updates}"]
-    (run,) = simulated(SCENARIO, changes, algorithms=[Softsync(n=n)], seed=given.seed)
-    staleness: np.ndarray = run.tables.updates["staleness"].to_numpy()
-    return staleness[learners:]
+    _, trace = recorded(SCENARIO, changes, algorithms=[Softsync(n=n)], seed=given.seed)
+    return np.array([update.staleness for update in trace.updates[learners:]])
 
 
 def mean_staleness(n: int, given: Given) -> float:
@@ -75,8 +76,7 @@ def share_beyond(n: int, given: Given) -> float:
 def _accuracy_of_one(given: Given, rate: float) -> float:
     """Returns the accuracy of one learner with the batch of one learner."""
     changes = [*_learning(given, rate), *ALONE, f"workload.batch_per_worker={int(given.number('batch-of-one'))}"]
-    (run,) = simulated(SCENARIO, changes, algorithms=["sequential-sgd"], seed=given.seed)
-    return accuracy_of(run)
+    return final_accuracy(SCENARIO, changes, algorithms=["sequential-sgd"], seed=given.seed)
 
 
 @cache
@@ -104,8 +104,7 @@ def _accuracy(given: Given, n: int, damping: Damping) -> float:
     rate = best_rate_of_one(given)
     method = Softsync(n=n, damping=damping, learning_rate=rate, momentum=given.number("momentum"))
     changes = [*_learning(given, rate), f"cluster.step_time.sigma={given.number('jitter')}"]
-    (run,) = simulated(SCENARIO, changes, algorithms=[method], seed=given.seed)
-    return accuracy_of(run)
+    return final_accuracy(SCENARIO, changes, algorithms=[method], seed=given.seed)
 
 
 def error_at_fixed_rate(n: int, given: Given) -> float:

@@ -31,6 +31,7 @@ from weakref import ref
 import numpy as np
 
 from paceline.algorithms.core.values import Group, Message, Null, Rank, parts_of
+from paceline.algorithms.runtime.sized import Sized
 
 CONSTANT = frozenset({int, float, complex, bool, str, bytes, type(None), Null, Group})
 """immutable types without vectors"""
@@ -61,6 +62,8 @@ class Snapshots:
             return value
         if (copied_and_same := _of_vectors(kind)) is not None:
             return self._of_vector(value, *copied_and_same)
+        if kind is Sized:
+            return value.with_numbers(self.of(value.numbers))
         if (names := parts_of(kind)) is not None and kind.__dataclass_params__.frozen:
             return self._of_fields(value, kind, names)
         if kind is tuple:

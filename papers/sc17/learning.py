@@ -5,7 +5,8 @@ Rules of this file:
 * MNIST is not at hand, so other pictures stand in for it (`PROBLEMS`), with the messages and times of LeNet. The target
   is an error as many times the final one of a single worker as 1.2 %, the paper's target on MNIST, is LeNet's 0.9 %.
 * Every method has its own best learning rate, and its own best moving rate if it is elastic: those with which it
-  reaches the target in the shortest mean time on separate seeds.
+  reaches the target in the shortest mean time on separate seeds. Where an input is changed, the learning rate is chosen
+  again and the moving rate is kept.
 * A run that does not reach the target counts with its limit of samples, which is too early and so favours it.
 * Turns and steps are counted in trainings; the times of both are those of `papers.sc17.gpu`. The numbers of Original
   EASGD do not depend on when its turns are, so trainings let them overlap, which computes faster.
@@ -30,7 +31,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.methods.elastic import Easgd, Elastic
 from paceline.algorithms.methods.hogwild import SharedMemorySgd
 from paceline.backend.training import train
-from paceline.papers.claim import TUNING_SEED, Claim, Curve, Given, claims_like
+from paceline.papers.claim import TUNING_SEED, Claim, Curve, Given, claims_like, inputs_of
 from paceline.papers.runs import best_rate
 from paceline.papers.sc17 import gpu
 from paceline.records.metrics import smoothed
@@ -68,6 +69,8 @@ LEARNING = ("learning-data", "learning-error", "learning-momentum")
 FASTEST = ("sync-easgd3", "hogwild-easgd")
 OTHERS = ("async-easgd", "async-measgd", "async-sgd", "async-msgd", "hogwild-sgd")
 WITH_MOMENTUM = ("async-measgd", "async-msgd")
+GIVEN_UP = 1.25
+"""epochs of the best rate so far, relative, after which another rate is given up; means of evaluations lag by less"""
 ROUNDING = 1e-12
 """largest difference of equal sums in float64 in another order, relative to the largest weight; ours"""
 TRIO = ("sync-easgd1", "sync-easgd2", "sync-easgd3")
@@ -206,6 +209,9 @@ class Needed:
     reached: bool
 
 
+NEVER = Needed(math.inf, math.inf, reached=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Training:
     """The accuracy over a training."""
@@ -268,10 +274,21 @@ def final_error(problem: Problem, rate: float, seed: int) -> float:
     return 1 - fmean(run.accuracies[-3:])
 
 
-@cache
-def _training(data: str, machine: str, entry: Entry, seed: int, epochs: float, accuracy: float) -> Training:
-    changes = gpu.MACHINES[machine].changes()
-    return training(PROBLEMS[data], entry, changes, seed=seed, epochs=epochs, accuracy=accuracy)
+_trainings: dict[tuple[str, str, Entry, int, float], Training] = {}
+"""the longest training so far, by data, machine, method, seed and accuracy"""
+
+
+def _training(
+    data: str, machine: str, entry: Entry, seed: int, epochs: float, accuracy: float, target: float
+) -> Training:
+    """Returns a training to an accuracy that reaches a lower target, or has at least so many epochs."""
+    key = (data, machine, entry, seed, accuracy)
+    known = _trainings.get(key)
+    if known is None or (known.limit < epochs and not known.until(target).reached):
+        changes = gpu.MACHINES[machine].changes()
+        known = training(PROBLEMS[data], entry, changes, seed=seed, epochs=epochs, accuracy=accuracy)
+        _trainings[key] = known
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,18 +305,29 @@ class Contest:
     """of the methods of `WITH_MOMENTUM`"""
     quick: bool = False
 
-    def run(self, entry: Entry, seed: int) -> Training:
-        """Returns the training of a method, which ends at the target or at that of `LEAST_RATIO`."""
+    def run(self, entry: Entry, seed: int, most_epochs: float = math.inf) -> Training:
+        """Returns the training of a method, which ends at the target or at that of `LEAST_RATIO`.
+
+        Args:
+            entry: The method.
+            seed: Of initial weights, samples and jitter.
+            most_epochs: Where it may end, too, if that is before its limit.
+        """
         problem = PROBLEMS[self.data]
         epochs = problem.epochs / (2 if self.quick else 1)
         if entry.method == "easgd":  # the centre moves towards one worker at a time, and so takes longer
             epochs *= 2
         error = min(LEAST_RATIO, self.ratio) * problem.final_error
-        return _training(self.data, self.machine, entry, seed, epochs, 1 - error)
+        return _training(self.data, self.machine, entry, seed, min(epochs, most_epochs), 1 - error, self.target)
 
-    def needed(self, entry: Entry, seed: int) -> Needed:
-        """Returns what a method needs to reach the target."""
-        return self.run(entry, seed).until(1 - self.ratio * PROBLEMS[self.data].final_error)
+    @property
+    def target(self) -> float:
+        """The accuracy to reach."""
+        return 1 - self.ratio * PROBLEMS[self.data].final_error
+
+    def needed(self, entry: Entry, seed: int, most_epochs: float = math.inf) -> Needed:
+        """Returns what a method needs to reach the target; arguments as for `run`."""
+        return self.run(entry, seed, most_epochs).until(self.target)
 
 
 def contest(given: Given) -> Contest:
@@ -320,28 +348,61 @@ def counting(given: Given) -> Contest:
 
 
 @cache
+def _usual(quick: bool) -> Contest:
+    """Returns on what methods are compared with the most plausible inputs."""
+    inputs = inputs_of(PAPER)
+    names = ("gpu-machine", *LEARNING)
+    return contest(Given(tuple((name, inputs[name].value) for name in names), quick=quick))
+
+
+@cache
 def tuned(on: Contest, method: str) -> Entry:
-    """Returns a method at its own best rates, whatever the seed of a figure."""
+    """Returns a method at its own best rates, whatever the seed of a figure.
+
+    On a contest with a changed input, the learning rate is searched for from that of the usual one on, whose moving
+    rate is kept.
+    """
     rates = RATES[::2] if on.quick else RATES
+    if on != (usual := _usual(on.quick)):
+        momentum = on.momentum if method in WITH_MOMENTUM else 0.0
+        return _at_best_rate(on, replace(tuned(usual, method), momentum=momentum), rates)
     start = min(rates, key=lambda rate: abs(math.log(rate / START.get(method, 0.1))))
     first = Entry(method, start, momentum=on.momentum if method in WITH_MOMENTUM else 0.0)
     best = _at_best_rate(on, first, rates)
     if not issubclass(METHODS[method], Elastic) or on.quick:
         return best
-    moved = min((replace(best, moving_rate=one) for one in MOVING_RATES), key=lambda one: _mean_time_s(on, one))
+    moved = min((replace(best, moving_rate=one) for one in MOVING_RATES), key=lambda one: _mean(on, one).time_s)
     return best if moved == best else _at_best_rate(on, moved, rates)
 
 
 def _at_best_rate(on: Contest, entry: Entry, rates: Sequence[float]) -> Entry:
-    rate = best_rate(lambda one: _mean_time_s(on, replace(entry, rate=one)), rates, entry.rate)
-    return replace(entry, rate=rate)
+    least = NEVER
+
+    def time_s(rate: float) -> float:
+        """Returns the mean time to the target; infinity if a rate that was tried before needs less."""
+        nonlocal least
+        mean = _mean(on, replace(entry, rate=rate), least.epochs)
+        least = min(least, mean, key=lambda needed: needed.time_s)
+        return mean.time_s
+
+    return replace(entry, rate=best_rate(time_s, rates, entry.rate))
 
 
-def _mean_time_s(on: Contest, entry: Entry) -> float:
-    """Returns the mean time to the target on the seeds for tuning; infinity if one of them does not reach it."""
-    seeds = range(TUNING_SEED, TUNING_SEED + (1 if on.quick else 2))
-    found = [on.needed(entry, seed) for seed in seeds]
-    return fmean(one.time_s for one in found) if all(one.reached for one in found) else math.inf
+def _mean(on: Contest, entry: Entry, most_epochs: float = math.inf) -> Needed:
+    """Returns the means of what is needed on the seeds for tuning; `NEVER` if one of them does not reach the target.
+
+    Args:
+        on: The contest.
+        entry: The method.
+        most_epochs: Mean epochs above which it may be given up.
+    """
+    count, done = 1 if on.quick else 2, list[Needed]()
+    for seed in range(TUNING_SEED, TUNING_SEED + count):
+        left = GIVEN_UP * (count * most_epochs - sum(needed.epochs for needed in done))
+        done.append(on.needed(entry, seed, max(1.0, left)))
+        if not done[-1].reached:
+            return NEVER
+    return Needed(fmean(needed.epochs for needed in done), fmean(needed.time_s for needed in done), reached=True)
 
 
 def at_best(on: Contest, method: str, seed: int) -> Needed:

@@ -19,6 +19,7 @@ from paceline.algorithms.core.job import Job, Learner
 from paceline.algorithms.core.values import Null, Samples, join, length, nbytes, norm
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.decoupled_momentum import SparseLoCo
+from paceline.algorithms.runtime.mail import Snapshots
 from paceline.algorithms.runtime.sized import RepresentedSize, Sized
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import load
@@ -190,3 +191,12 @@ def test_the_stand_in_of_one_worker_learns_what_the_problem_learns() -> None:
     job = job_of(METHODS["sync-sgd"](), 2, steps=6, learner=bowl)
     stand_in = StandIn(bowl, build("lenet", learning="none", seed=1).layout, BATCH, BATCH)
     assert traced(dataclasses.replace(job, learner=stand_in)).weights.numbers.tolist() == traced(job).weights.tolist()
+
+
+def test_a_message_with_a_stand_in_has_a_copy_of_its_numbers_and_equal_messages_have_the_same() -> None:
+    """A server sends its weights to all workers: they are copied once."""
+    weights, snapshots = RepresentedSize(numbers=2, count=1000).dress(np.zeros(2)), Snapshots()
+    first, again = snapshots.of(weights), snapshots.of(weights)
+    assert isinstance(first, Sized) and first.nbytes == 4000 and first.numbers is again.numbers
+    weights.numbers[:] = 1.0
+    assert first.numbers.tolist() == [0.0, 0.0] and snapshots.of(weights).numbers.tolist() == [1.0, 1.0]

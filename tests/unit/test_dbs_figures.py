@@ -67,8 +67,8 @@ def test_equal_time_is_that_of_the_faster_method() -> None:
 def test_each_method_has_the_rate_and_momentum_of_the_least_mean_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rates at 0.2 without momentum are best on average; at 0.4 one of the two seeds diverges."""
 
-    def made(given: Given, data: str, method: str, tuned: Tuned) -> Outcome:
-        assert given.seed in (101, 102)
+    def made(given: Given, data: str, method: str, tuned: Tuned, *, end_only: bool) -> Outcome:
+        assert given.seed in (101, 102) and end_only
         far = abs(np.log2(tuned.rate / 0.4)) + tuned.momentum
         return run([2.0, dbs.CHANCE if tuned.rate > 0.3 and given.seed == 102 else 0.1 * far])
 
@@ -79,6 +79,34 @@ def test_each_method_has_the_rate_and_momentum_of_the_least_mean_loss(monkeypatc
         assert found == Tuned(0.2, 0.0)
     finally:
         dbs._tuned.cache_clear()
+
+
+def test_with_a_changed_input_the_rate_is_tuned_again_at_the_usual_momentum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Usually 0.1 with momentum is best; batches of 32 have their optimum at twice the rate."""
+    tried = set()
+
+    def made(given: Given, data: str, method: str, tuned: Tuned, *, end_only: bool) -> Outcome:
+        large = given.word("batch") == "32"
+        tried.add((large, tuned.momentum))
+        return run([2.0, 0.1 * abs(np.log2(tuned.rate / (0.2 if large else 0.1))) + 0.1 * (tuned.momentum == 0.0)])
+
+    monkeypatch.setattr(dbs, "run_of", made)
+    dbs._tuned.cache_clear()
+    try:
+        usual = replace(GIVEN, quick=False)
+        assert dbs.tuned(usual, "mnist-data", "async-sgd") == Tuned(0.1, 0.9)
+        assert dbs.tuned(usual.with_value("batch", "32"), "mnist-data", "async-sgd") == Tuned(0.2, 0.9)
+    finally:
+        dbs._tuned.cache_clear()
+    assert tried == {(False, 0.0), (False, 0.9), (True, 0.9)}
+
+
+def test_the_end_of_a_run_is_that_of_the_whole_run() -> None:
+    whole, end = (
+        dbs.run_of(GIVEN, "mnist-data", "async-sgd", Tuned(0.05, 0.0), end_only=only) for only in (False, True)
+    )
+    assert (end.loss, end.accuracy, end.staleness) == (whole.loss, whole.accuracy, whole.staleness)
+    assert len(end.samples) < len(whole.samples)
 
 
 @pytest.mark.parametrize(

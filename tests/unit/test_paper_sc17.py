@@ -162,7 +162,7 @@ def test_rates_are_tuned_on_separate_seeds_by_the_mean_time(monkeypatch: pytest.
     """The best rate is 0.1, with β = 0.3; seed 102 diverges at 0.4 and above."""
     seen = set()
 
-    def needed(on: Contest, entry: Entry, seed: int) -> Needed:
+    def needed(on: Contest, entry: Entry, seed: int, most_epochs: float = math.inf) -> Needed:
         seen.add(seed)
         if entry.rate >= 0.4 and seed == 102:
             return Needed(1.0, 0.0, False)
@@ -177,6 +177,22 @@ def test_rates_are_tuned_on_separate_seeds_by_the_mean_time(monkeypatch: pytest.
     finally:
         learning.tuned.cache_clear()
     assert seen == {101, 102}
+
+
+def test_a_rate_that_cannot_be_the_best_any_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 0.1 both seeds need 4 epochs; others need 20, and are left when they cannot be better."""
+    limits = {}
+
+    def needed(on: Contest, entry: Entry, seed: int, most_epochs: float = math.inf) -> Needed:
+        limits[entry.rate, seed] = most_epochs
+        epochs = 4.0 if entry.rate == 0.1 else 20.0
+        return Needed(min(epochs, most_epochs), min(epochs, most_epochs), reached=epochs <= most_epochs)
+
+    monkeypatch.setattr(Contest, "needed", needed)
+    first = Entry("async-sgd", 0.1)
+    assert learning._at_best_rate(contest(), first, (0.05, 0.1, 0.2)) == first
+    assert limits[0.1, 101] == math.inf and limits[0.05, 101] == limits[0.2, 101] == learning.GIVEN_UP * 8.0
+    assert (0.05, 102) not in limits
 
 
 def test_a_softer_target_is_reached_by_the_same_training() -> None:

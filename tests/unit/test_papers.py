@@ -263,6 +263,18 @@ def test_the_best_rate_is_found_from_any_start() -> None:
         assert best_rate(lambda _: math.inf, rates, start) == start
 
 
+def test_a_target_that_no_rate_reaches_does_not_take_the_whole_grid() -> None:
+    """The accuracy is highest at the fourth of ten rates."""
+    rates, tried = [2.0**power for power in range(10)], []
+
+    def cost(rate: float) -> tuple[float, float]:
+        tried.append(rate)
+        return math.inf, -0.9 + 0.1 * abs(math.log2(rate / 8.0))
+
+    assert best_rate(cost, rates, 32.0) == 8.0
+    assert sorted(tried) == [4.0, 8.0, 16.0, 32.0, 64.0]
+
+
 # --- inputs ----------------------------------------------------------------------------------------------------------
 
 
@@ -357,6 +369,22 @@ def test_a_failed_claim_is_reported_and_the_others_are_kept(claims: list[Claim])
     document = json.loads(came.stdout)
     assert [one["name"] for one in document["results"]] == ["softsync-made"]
     assert document["failed"] == [{"name": "softsync-failed", "error": "InputError: no such device"}]
+
+
+def test_an_error_of_the_program_in_one_claim_keeps_those_that_share_its_task(
+    claims: list[Claim], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(_: Given) -> float:
+        return len(None)  # type: ignore[arg-type]
+
+    claims += [made(wrong, name="softsync-wrong", shares="runs"), made(shares="runs")]
+    monkeypatch.setattr(registry, "every_claim", lambda: {claim.name: claim for claim in claims})
+    task = registry._Task(("softsync-wrong", "softsync-made"), Computation(QUICK), again=True)
+    figures = registry._computed(task)
+    assert isinstance(figures["softsync-made"], dict) and figures["softsync-made"]["predicted"] == pytest.approx(10.0)
+    error = figures["softsync-wrong"]
+    assert isinstance(error, str) and error.startswith("TypeError: object of type 'NoneType'"), error
+    assert "(at test_papers.py, line " in error
 
 
 def test_quick_and_seeds_reach_the_figures(claims: list[Claim]) -> None:

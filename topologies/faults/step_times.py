@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.faults.jitter import (
+    BLOCK,
     NO_JITTER,
     BlocksOfRanks,
     Factors,
@@ -57,6 +58,10 @@ Part = Literal["node", "persistent", "correlated", "noise"]
 """a part of the variance of factors"""
 GRID = np.linspace(-8.0, 8.0, 1025)
 """where the quantiles of a distribution are tabulated; a normal number is outside once in 10¹⁵ draws"""
+GRID_POINTS: list[float] = GRID.tolist()
+FIRST, LAST = GRID_POINTS[0], GRID_POINTS[-1]
+PER_UNIT = 64
+"""points of the grid in a distance of 1; exact in binary, as the points are"""
 TERMS = 80
 """terms of the series by which shares become weights"""
 CELL = 8.0
@@ -220,7 +225,16 @@ class StepTimes:
         if self.trace is not None:
             return self.trace.factor(seed, rank, step)
         parts = _parts_of(seed, rank, node, self.correlation_time_s, self.node_correlation_time_s)
-        return float(self.drawn(step, parts, np.array([start_s]))[0])
+        weights = self._kept
+        total = weights.noise * parts.noise(step)
+        if weights.persistent:
+            total += weights.persistent * parts.persistent
+        if weights.node:
+            total += weights.node * parts.of_node(start_s)
+        if weights.correlated:
+            total += weights.correlated * parts.correlated(start_s)
+        factor = _interpolated(total, self._values)
+        return factor * parts.known(self.workers) if self.workers else factor
 
     def of_ranks(
         self, seed: int, ranks: Sequence[int], nodes: Sequence[int], steps: int | None = None
@@ -248,6 +262,12 @@ class StepTimes:
     @cached_property
     def _table(self) -> NDArray[np.float64]:
         return _averaged_table(self)
+
+    @cached_property
+    def _values(self) -> list[float]:
+        """The table as Python's numbers, which are faster one by one."""
+        values: list[float] = self._table.tolist()
+        return values
 
     def drawn(self, step: int, parts: _NormalParts, starts_s: Factors) -> Factors:
         """Returns the factors of some ranks, given the normal numbers of their parts; not for traces.
@@ -451,10 +471,58 @@ class _NormalParts:
         return self._known[factors]
 
 
+class _PartsOfOne:
+    """The numbers of one rank, bit for bit those of `_NormalParts`, in Python's numbers: arrays of one take longer."""
+
+    __slots__ = ("_block", "_known", "_node", "_node_s", "_noise", "_own_s", "_phases", "_rank", "_seed", "persistent")
+
+    def __init__(self, seed: int, rank: int, node: int, own_s: float, node_s: float) -> None:
+        self._seed, self._rank, self._node, self._own_s, self._node_s = seed, rank, node, own_s, node_s
+        self._block, self._noise = -1, np.empty(0)
+        self._phases = {stream: _Phase(0.0, math.inf, -math.inf) for stream in (CORRELATED, NODE)}
+        self._known: dict[tuple[float, ...], float] = {}
+        self.persistent = float(normal_rows(seed, PERSISTENT, [rank], None, 1)[0, 0])
+
+    def noise(self, step: int) -> float:
+        block, place = divmod(step, BLOCK)
+        if block != self._block:
+            self._block, self._noise = block, normal_rows(self._seed, NOISE, [self._rank], block, BLOCK)[0]
+        return float(self._noise[place])
+
+    def of_node(self, start_s: float) -> float:
+        return self._present(NODE, self._node, self._node_s, start_s)
+
+    def correlated(self, start_s: float) -> float:
+        return self._present(CORRELATED, self._rank, self._own_s, start_s)
+
+    def _present(self, stream: int, place: int, mean_s: float, start_s: float) -> float:
+        value, begin_s, end_s = self._phases[stream]
+        if not begin_s <= start_s < end_s:
+            self._phases[stream] = phase = phase_at(self._seed, stream, place, mean_s, start_s)
+            return phase.value
+        return value
+
+    def known(self, factors: tuple[float, ...]) -> float:
+        if factors not in self._known:
+            self._known[factors] = _known(factors, self._seed, self._rank) / (math.fsum(factors) / len(factors))
+        return self._known[factors]
+
+
 @lru_cache(maxsize=16_384)
-def _parts_of(seed: int, rank: int, node: int, own_s: float, node_s: float) -> _NormalParts:
+def _parts_of(seed: int, rank: int, node: int, own_s: float, node_s: float) -> _PartsOfOne:
     """Returns the numbers of one rank, which remember its present phase."""
-    return _NormalParts(seed, [rank], [node], own_s, node_s, None)
+    return _PartsOfOne(seed, rank, node, own_s, node_s)
+
+
+def _interpolated(number: float, table: Sequence[float]) -> float:
+    """Returns the value of a table over `GRID` at a number, as `np.interp` computes it."""
+    if not FIRST < number < LAST:
+        return table[0 if number <= FIRST else -1]
+    place = int((number - FIRST) * PER_UNIT)
+    if GRID_POINTS[place] > number:  # rounding
+        place -= 1
+    low, high = table[place], table[place + 1]
+    return (high - low) / (GRID_POINTS[place + 1] - GRID_POINTS[place]) * (number - GRID_POINTS[place]) + low
 
 
 def _known(factors: tuple[float, ...], seed: int, rank: int) -> float:
