@@ -333,7 +333,8 @@ def _tuned(given: Given, data: Data, method: Method) -> Tuned:
     def loss(tuned: Tuned, seed: int) -> float:
         return run_of(replace(given, seed=seed), data, method, tuned, end_only=True).loss
 
-    best, start, momenta = [], FIRST_RATE, MOMENTA
+    best, start = list[Tuned](), FIRST_RATE
+    momenta: tuple[float, ...] = MOMENTA
     if (usual := _with_usual_values(given, method)) != given:
         before = _tuned(usual, data, method)
         start, momenta = before.rate, (before.momentum,)
