@@ -75,7 +75,7 @@ def _samples_per_s(method: SgdMethod, given: Given) -> float:
     changes = [
         *_machine(given.word("machine"), int(given.number("gpus"))),
         f"cluster.network.library={given.word('library')}",
-        f"cluster.network.library_version={VERSION}",
+        f"cluster.network.library_version='{VERSION}'",
         f"cluster.step_time.sigma={given.number('jitter')}",
         f"workload.model={given.word('model')}",
         "workload.dataset=null",

@@ -132,3 +132,9 @@ def test_accuracies_are_those_after_the_last_epochs(monkeypatch: pytest.MonkeyPa
     assert icmla17.accuracy(replace(CENTRAL.with_value("final-epochs", "8"), quick=True)) == pytest.approx(
         100 * ((0.1 + 0.9) / 2 - (0.1 + 0.8) / 2)
     )
+
+
+@pytest.mark.parametrize("library", ["mpi", "nccl"])
+def test_samples_per_second_are_simulated_with_the_libraries_of_the_time(library: str) -> None:
+    few = replace(CENTRAL, quick=True).with_value("gpus", "8").with_value("library", library)
+    assert icmla17.samples_per_s(HbsSgd(k1=1, k2=1), few) > 0.0
