@@ -177,10 +177,13 @@ def by_torchrun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator
     yield Start([inside(made, index, [*agent, *place, *program]) for index, place in enumerate(places)])
 
 
-def one_host(made: Hosts, processes: int, program: Sequence[str]) -> Start:
+@contextmanager
+def on_first_host(made: Hosts, processes: int, program: Sequence[str]) -> Iterator[Start]:
     """Returns a torchrun of the first host alone."""
-    agent = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    return Start([inside(made, 0, [*agent, "--no-python", *program])])
+    agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={processes}"]
+    place = ["--rdzv-backend=c10d", f"--rdzv-endpoint={NAMES[0]}:{PORT}", f"--local-addr={ADDRESSES[0]}"]
+    with named(made):
+        yield Start([inside(made, 0, [*agent, *place, "--rdzv-conf=is_host=1", "--no-python", *program])])
 
 
 @contextmanager
