@@ -13,9 +13,10 @@ demo: $(RUNNABLE)  ## the main job: every method of the quickstart scenario, sim
 # Tests start hundreds of Python processes: they share compiled bytecode, also where the environment turns that off.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Each process begins with a half of the tests, in order, and takes what is left from the other when it is done: so
+# Each process begins with a third of the tests, in order, and takes what is left from the others when it is done: so
 # tests of one file share what they set up, and real runs (tests/attacks, tests/backend) begin one at a time.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# Three processes for two cores: many tests wait for processes that they have started.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test: $(INSTALLED)  ## every behaviour, on two cores; of large cross-products a sample (tests/thorough.py)
 	$(PYTEST)
