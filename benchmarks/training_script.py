@@ -1,6 +1,6 @@
 """Records a training script by `paceline.torch.hook`, predicts it on two and on four ranks, and measures both.
 
-    python benchmarks/training_script.py                 # two models; three minutes
+    python benchmarks/training_script.py                 # two models; five minutes
     python benchmarks/training_script.py --rate 12.5e6   # with links of 100 Mbit/s between the hosts
 
 Needs root, because hosts are network namespaces of this machine (`emulated_network/launchers.py`), each with half of
