@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from common.harness import Answer, names_of, run_command, table
-from emulated_network.launchers import on_first_host, performed, start
+from emulated_network.launchers import by_torchrun, named, performed, start
 from paceline import simulate
 from paceline.algorithms.core.errors import RunFailed
 from paceline.backend.emulation.emulated_hosts import Hosts, hosts
@@ -39,7 +39,7 @@ def rows_of(model: str, made: Hosts, folder: Path, options: argparse.Namespace) 
     """Returns a row for one host and one for two."""
     recording, out = folder / model, folder / f"{model}.json"
     script = [sys.executable, str(SCRIPT), model, str(options.steps), str(out)]
-    with on_first_host(made, RANKS, [*script, str(recording)]) as begun:
+    with named(made), by_torchrun(made, RANKS, [*script, str(recording)], count=1) as begun:
         performed(begun)
     alone = json.loads(out.read_text())
     if not (recording / "scenario.yaml").exists():

@@ -23,6 +23,7 @@ import os
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -38,11 +39,12 @@ import yaml
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.algorithms.core.files import write_whole
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.imported_costs import Imported, gradient_part, only_imports
+from paceline.backend.calibration.imported_costs import Imported, divided, gradient_part, only_imports
 from paceline.records.machine import machine_facts
 from paceline.scenarios import load
 from paceline.scenarios.machine_file import BytesPart, CurvePart, MachinePart, OriginPart, save_machine
 from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.importing.torch_profile import ACCUMULATE, BACKWARD
 
 LEAST = 5
 """the fewest steps from which costs are computed"""
@@ -53,7 +55,6 @@ LONGEST_S = 1.0
 """seconds after which a size is not repeated any more"""
 USUAL = {"cpu": "xeon-8180", "cuda": "a100-sxm4-40"}
 """devices in the place of those that are not in the catalogue"""
-BACKWARD = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 Mark = Any
 """a time: seconds of the host's clock, or an event of a GPU"""
 
@@ -210,11 +211,10 @@ class Hook:
         self.out.mkdir(parents=True, exist_ok=True)
         trace, machine, scenario = (self.out / name for name in ("trace.json", "machine.yaml", "scenario.yaml"))
         write_whole(trace, json.dumps(self._trace(every)))
-        placed = [record.host for record in every]
-        hosts = list(dict.fromkeys(placed))
-        described = self._scenario([placed.count(host) for host in hosts])
+        placed = [*Counter(record.host for record in every).values()]
+        described = self._scenario(placed)
         alone = {**described, "workload": {**described["workload"], "trace": str(trace)}}
-        save_machine(self._machine(alone, every, curve, len(hosts)), machine)
+        save_machine(self._machine(alone, every, curve, placed), machine)
         described["cluster"]["machine"] = machine.name
         write_whole(scenario, HEADING + yaml.safe_dump(described, sort_keys=False))
         self.written = scenario
@@ -253,20 +253,20 @@ class Hook:
         }
 
     def _machine(
-        self, scenario: Mapping[str, Any], every: Sequence[_OwnRecord], curve: Sequence[tuple[int, float]], hosts: int
+        self,
+        scenario: Mapping[str, Any],
+        every: Sequence[_OwnRecord],
+        curve: Sequence[tuple[int, float]],
+        placed: Sequence[int],
     ) -> MachinePart:
+        """Returns the machine file; arguments as in `_scenario`, and what was recorded and timed."""
         batch, loaded = self.batch or 1, load(scenario)
         steps = [times for record in every for times in record.steps]
         details = f"{len(every)} ranks, {len(steps)} steps"
         origin = OriginPart(file="trace.json", tool="paceline.torch.hook", version=torch.__version__, details=details)
-        busy = max([record.host for record in every].count(record.host) for record in every)
         sequences = {(Rank(rank), 0): [times.gradient_s for times in record.steps] for rank, record in enumerate(every)}
         forward = fmean(times.forward_s for times in steps) / fmean(times.gradient_s for times in steps)
-        plan = loaded.plans()[0]
-        _, shares = plan.layer_shares()
-        backward = tuple((1 - forward) * share / sum(shares) for share in shares)
-        part = gradient_part(batch, busy, sequences, origin)
-        part = part.model_copy(update={"forward": forward, "backward": backward})
+        part = divided(gradient_part(batch, max(placed), sequences, origin), forward, loaded.plans()[0])
         own = {"load": fmean(times.load_s for times in steps), "update": fmean(times.update_s for times in steps)}
         curves: tuple[CurvePart, ...] = ()
         if curve:
@@ -276,7 +276,7 @@ class Hook:
                     operation="AllReduce",
                     ranks=len(every),
                     shared_memory=False,
-                    hosts=hosts,
+                    hosts=len(placed),
                     points=points,
                     origin=origin,
                 ),
@@ -416,9 +416,9 @@ class _Times:
         bounds = pairwise([self.backward, *(time for _, time in self.ready)])
         for (begin, end), (parameter, _) in zip(bounds, self.ready, strict=True):
             numel, kind = sizes[parameter]
-            yield event(BACKWARD, begin, end)
+            yield event(f"{BACKWARD}: {ACCUMULATE}", begin, end)
             about: dict[str, Any] = {"Input Dims": [[numel]], "Input type": [kind]}
-            yield event("torch::autograd::AccumulateGrad", begin, end, about=about)
+            yield event(ACCUMULATE, begin, end, about=about)
         yield event("Optimizer.step#of the script", self.update, self.end, "user_annotation")
 
 
@@ -464,12 +464,11 @@ def all_reduce_times(largest_bytes: int, device: torch.device, group: Any = None
 
 def _device(device: torch.device) -> str:
     """Returns the name of a device in the catalogue, or of one like it, since the trace has the times of gradients."""
-    usual = USUAL[device.type]
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(machine_facts()["processor"])
     try:
         return named(name).name
     except InputError:
-        return usual
+        return USUAL[device.type]
 
 
 def _synchronize(device: torch.device) -> None:

@@ -293,14 +293,7 @@ def trace(given: str, plan: Plan, busy: int) -> Imported:
     notes = (stubs,) if profiled.left_out else ()
     origin = OriginPart(file=path.name, tool=profiled.tool, details=details, notes=notes)
     part = gradient_part(batch, busy, {(Rank(0), 0): profiled.gradient}, origin)
-    forward = profiled.forward_share
-    _, shares = plan.layer_shares()
-    part = part.model_copy(
-        update={
-            "forward": forward,
-            "backward": tuple((1 - forward) * share / sum(shares) for share in shares),
-        }
-    )
+    part = divided(part, profiled.forward_share, plan)
     optimizer = profiled.optimizer
     if profiled.kernels is not None:
         optimizer = tuple(map(max, optimizer, profiled.kernels.optimizer))
@@ -332,6 +325,19 @@ def gradient_part(
         between_ranks=together.between_ranks,
         origin=origin,
     )
+
+
+def divided(part: GradientPart, forward: float, plan: Plan) -> GradientPart:
+    """Returns the times of gradients with the shares of the forward pass and of each layer's backward pass.
+
+    Args:
+        part: the times.
+        forward: the share of the forward pass.
+        plan: the plan, whose layers divide the rest.
+    """
+    _, shares = plan.layer_shares()
+    backward = tuple((1 - forward) * share / sum(shares) for share in shares)
+    return part.model_copy(update={"forward": forward, "backward": backward})
 
 
 OWN_WORK = frozenset({"compute", "load", "update"})

@@ -169,21 +169,12 @@ def cores_of(index: int) -> str:
 
 
 @contextmanager
-def by_torchrun(made: Hosts, processes: int, program: Sequence[str]) -> Iterator[Start]:
-    """Returns one torchrun agent per host; they meet on the first host."""
-    agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--nproc-per-node={processes}"]
+def by_torchrun(made: Hosts, processes: int, program: Sequence[str], count: int = len(NAMES)) -> Iterator[Start]:
+    """Returns one torchrun agent for each of the first `count` hosts; they meet on the first host."""
+    agent = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={count}", f"--nproc-per-node={processes}"]
     agent += ["--rdzv-backend=c10d", f"--rdzv-endpoint={NAMES[0]}:{PORT}", "--no-python"]
-    places = [[f"--local-addr={address}", f"--rdzv-conf=is_host={1 - i}"] for i, address in enumerate(ADDRESSES)]
+    places = [[f"--local-addr={ADDRESSES[i]}", f"--rdzv-conf=is_host={1 - i}"] for i in range(count)]
     yield Start([inside(made, index, [*agent, *place, *program]) for index, place in enumerate(places)])
-
-
-@contextmanager
-def on_first_host(made: Hosts, processes: int, program: Sequence[str]) -> Iterator[Start]:
-    """Returns a torchrun of the first host alone."""
-    agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={processes}"]
-    place = ["--rdzv-backend=c10d", f"--rdzv-endpoint={NAMES[0]}:{PORT}", f"--local-addr={ADDRESSES[0]}"]
-    with named(made):
-        yield Start([inside(made, 0, [*agent, *place, "--rdzv-conf=is_host=1", "--no-python", *program])])
 
 
 @contextmanager
