@@ -92,10 +92,10 @@ class Hook:
         self.group = getattr(model, "process_group", None)
         self.count = 0
         """updates so far"""
-        self.recorded: list[_Step] = []
+        self.recorded: list[_Marks] = []
         self.left_out = 0
         """steps that were not one forward and one backward pass"""
-        self.step: _Step | None = None
+        self.step: _Marks | None = None
         self.removable: list[Any] = []
         self.written: Path | None = None
         """the scenario, once it is written"""
@@ -159,7 +159,7 @@ class Hook:
             self._finish()
             self._remove()
         elif self.count >= self.warm_up:
-            self.step = _Step(start=now)
+            self.step = _Marks(start=now)
 
     def _remove(self) -> None:
         self.step = None
@@ -342,7 +342,7 @@ HEADING = """\
 
 
 @dataclass(slots=True)
-class _Step:
+class _Marks:
     """The marks of a step."""
 
     start: Mark

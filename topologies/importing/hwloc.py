@@ -40,7 +40,7 @@ BANDWIDTHS = frozenset({"distances2", "distances2hetero"})
 
 
 @dataclass(slots=True)
-class _Reading:
+class _DeviceFacts:
     """What the whole file says of its devices."""
 
     fabrics: frozenset[str]
@@ -77,7 +77,7 @@ def machine(text: str, where: str, name: str, *, pcie: int | None = None) -> Gra
     devices = [part for part in objects if part.attributes.get("type") == "PCIDev"]
     bits = root.attributes.get("version", "").startswith("3")
     fabrics = {device.attributes.get("pci_busid", "") for device in devices if _has_fabric(device, bits)}
-    read = _Reading(frozenset(fabrics), {}, {})
+    read = _DeviceFacts(frozenset(fabrics), {}, {})
     for device in devices:
         read.pci |= {number: device for part in device.walk() if (number := part.attributes.get("gp_index"))}
     _bandwidths(read, root)
@@ -136,7 +136,7 @@ def _infos(part: Element) -> dict[str, str]:
     return {info.attributes.get("name", ""): info.attributes.get("value", "") for info in found if info.local == "info"}
 
 
-def _below(read: _Reading, part: Element) -> Iterator[Element]:
+def _below(read: _DeviceFacts, part: Element) -> Iterator[Element]:
     """Yields the PCI elements of NCCL below an object, without bridges that have only one below them."""
     for top in _tops(part):
         if top.attributes.get("type") == "PCIDev":
@@ -149,7 +149,7 @@ def _below(read: _Reading, part: Element) -> Iterator[Element]:
             yield Element("pci", {**_pci(read, top), "class": "0x060400"}, top.line, inside)
 
 
-def _device(read: _Reading, device: Element) -> Iterator[Element]:
+def _device(read: _DeviceFacts, device: Element) -> Iterator[Element]:
     """Yields a PCI device that is kept, as NCCL's element."""
     kind, vendor, number = _ids(read, device)
     if kind in ACCELERATORS or (kind.startswith("03") and vendor == NVIDIA):
@@ -166,7 +166,7 @@ def _device(read: _Reading, device: Element) -> Iterator[Element]:
         read.assumed[f"display controller {vendor}:{number} left out"] = None
 
 
-def _pci(read: _Reading, part: Element) -> dict[str, str]:
+def _pci(read: _DeviceFacts, part: Element) -> dict[str, str]:
     """Returns NCCL's attributes of a PCI device or bridge; adds its mistakes to the problems."""
     given = part.attributes
     busid, (kind, vendor, device) = given.get("pci_busid", ""), _ids(read, part)
@@ -185,7 +185,7 @@ def _pci(read: _Reading, part: Element) -> dict[str, str]:
     return {"busid": busid, "class": f"0x{kind}00", "vendor": f"0x{vendor}", "device": f"0x{device}", **lanes}
 
 
-def _ids(read: _Reading, part: Element) -> tuple[str, str, str]:
+def _ids(read: _DeviceFacts, part: Element) -> tuple[str, str, str]:
     """Returns the class, vendor and device of a PCI device or bridge; adds a mistake to the problems."""
     given = part.attributes
     match = PCI_TYPE.fullmatch(found := given.get("pci_type", ""))
@@ -223,7 +223,7 @@ def _has_fabric(device: Element, bits: bool) -> bool:
 # --- NVLinks ---------------------------------------------------------------------------------------------------------
 
 
-def _bandwidths(read: _Reading, root: Element) -> None:
+def _bandwidths(read: _DeviceFacts, root: Element) -> None:
     """Reads the matrix of NVLinks; adds its mistakes to the problems."""
     for part in [part for part in root.children if part.local in BANDWIDTHS]:
         if part.attributes.get("name") == "XGMIBandwidth":
@@ -246,7 +246,7 @@ def _bandwidths(read: _Reading, root: Element) -> None:
             }
 
 
-def _nvlinks(read: _Reading, device: Element, sm: int | None) -> Iterator[Element]:
+def _nvlinks(read: _DeviceFacts, device: Element, sm: int | None) -> Iterator[Element]:
     """Yields the NVLinks of a GPU as NCCL's elements."""
     links: Mapping[str, int] = next(
         (read.links[number] for number, pci in read.pci.items() if pci is device and number in read.links), {}
