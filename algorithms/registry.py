@@ -11,6 +11,7 @@ from paceline.algorithms.methods.accumulating import Acco
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.methods.baseline import ChipPartitionedSgd, SequentialSgd, SyncSgd
+from paceline.algorithms.methods.decoupled_diloco import DecoupledDiLoCo
 from paceline.algorithms.methods.decoupled_momentum import DeMo, SparseLoCo
 from paceline.algorithms.methods.dynamic_batch import DbsSgd, SyncDbsSgd
 from paceline.algorithms.methods.elastic import Easgd, SyncEasgd1, SyncEasgd2, SyncEasgd3
@@ -30,6 +31,7 @@ from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Dc
 from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.methods.periodic import DesLoc, HbsSgd, KAvg, Sasgd
+from paceline.algorithms.methods.regional_servers import HALoS
 from paceline.algorithms.methods.ssp import Downpour, Ssp
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.algorithms.own import FORM, offered, offers, own
@@ -46,6 +48,7 @@ METHODS: dict[str, type[Method]] = {
         *(ChipPartitionedSgd,),
         *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, EagerSgd, DcAsgd, DeMo, Acco, Co2),
         *(PostLocalSgd, SlowMo, DiLoCo, StreamingDiLoCo, EagerDiLoCo, AsyncDiLoCo, NoLoCo, SparseLoCo),
+        *(HALoS, DecoupledDiLoCo),
     )
 }
 _REFERENCES: dict[type[Method], str] = {}

@@ -12,7 +12,9 @@ Rules of this file:
   pass, the backward pass until the last gradient is there, waiting for the gradients of other ranks until the optimizer
   begins, and the update. The loss counts as a part of the backward pass.
 * On a GPU, times are those of events in the current stream, which are read after the last recorded step.
-* Then all ranks time all-reduces of several sizes on the group of the training, which takes a second or two, once.
+* Then all ranks time all-reduces of several sizes on the group of the training, which takes a second or two, once. In
+  the training they run beside a backward pass and take longer. By how much follows from the waits of the recorded
+  steps: the rank that is the last to have its gradient waits only for the all-reduces that are left.
 * The trace has the names of events that `torch.profiler` writes, so there is one reader for both.
 """
 
@@ -32,17 +34,21 @@ from statistics import fmean, median
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import yaml
+from scipy.optimize import brentq
 
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.algorithms.core.files import write_whole
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.layerwise import LayerwiseSgd
 from paceline.backend.calibration.imported_costs import Imported, divided, gradient_part, only_imports
 from paceline.records.machine import machine_facts
 from paceline.scenarios import load
-from paceline.scenarios.machine_file import BytesPart, CurvePart, MachinePart, OriginPart, save_machine
+from paceline.scenarios.machine_file import BytesPart, CurvePart, GradientPart, MachinePart, OriginPart, save_machine
+from paceline.scenarios.resolution.plan import Plan
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.importing.torch_profile import ACCUMULATE, BACKWARD
 
@@ -53,6 +59,8 @@ REPEATS = 12
 """all-reduces of a size, of which the first two are not counted"""
 LONGEST_S = 1.0
 """seconds after which a size is not repeated any more"""
+SLOWEST = 0.05
+"""the lowest speed of collectives beside a gradient; INFERENCE: below it, something else is the cause"""
 USUAL = {"cpu": "xeon-8180", "cuda": "a100-sxm4-40"}
 """devices in the place of those that are not in the catalogue"""
 Mark = Any
@@ -266,7 +274,11 @@ class Hook:
         origin = OriginPart(file="trace.json", tool="paceline.torch.hook", version=torch.__version__, details=details)
         sequences = {(Rank(rank), 0): [times.gradient_s for times in record.steps] for rank, record in enumerate(every)}
         forward = fmean(times.forward_s for times in steps) / fmean(times.gradient_s for times in steps)
-        part = divided(gradient_part(batch, max(placed), sequences, origin), forward, loaded.plans()[0])
+        plan = loaded.plans()[0]
+        part = divided(gradient_part(batch, max(placed), sequences, origin), forward, plan)
+        if curve:
+            waits = [min(times.wait_s for times in step) for step in zip(*(record.steps for record in every), strict=False)]
+            part = part.model_copy(update={"overlap": self._overlap(part, plan, curve, fmean(waits))})
         own = {"load": fmean(times.load_s for times in steps), "update": fmean(times.update_s for times in steps)}
         curves: tuple[CurvePart, ...] = ()
         if curve:
@@ -286,6 +298,61 @@ class Hook:
         machine = only_imports(loaded, imported)
         made = machine.made.model_copy(update={"verdict": f"recorded in a training script: {details}"})
         return machine.model_copy(update={"made": made})
+
+
+    def _overlap(self, part: GradientPart, plan: Plan, curve: Sequence[tuple[int, float]], exposed_s: float) -> float:
+        """Returns the speed of all-reduces beside a backward pass, relative to those of ranks that compute nothing.
+
+        Args:
+            part: the times of gradients.
+            plan: the recorded training, whose method says which layers are all-reduced together.
+            curve: bytes and seconds of all-reduces.
+            exposed_s: for how long the last rank with its gradient waits for those of the others.
+        """
+        me, sizes = plan.job.team[0], [parameter.element_size() for parameter in self.parameters]
+        gradient_s, item_bytes, begun = part.busy[-1].mean, sum(sizes) / len(sizes), list[tuple[float, float]]()
+        measured, seconds = (np.array(values, dtype=float) for values in zip(*curve, strict=True))
+        assert isinstance(plan.job.method, LayerwiseSgd), "several ranks train by layerwise-sgd"
+        layers = {layer.name: number for number, layer in enumerate(me.layout.layers)}
+        for bucket in plan.job.method.buckets(me):
+            left = sum(part.backward[: layers[bucket.name]])  # of the layers before the bucket's first one
+            nbytes = item_bytes * (bucket.part.stop - bucket.part.start)
+            begun.append(((1 - left) * gradient_s, float(np.interp(nbytes, measured, seconds))))
+        return overlap_of(begun, gradient_s, exposed_s)
+
+
+def overlap_of(collectives: Sequence[tuple[float, float]], gradient_s: float, exposed_s: float) -> float:
+    """Returns the speed of collectives beside a gradient with which so much of them is left at its end.
+
+    Args:
+        collectives: when each one can begin, since the start of the gradient, and the seconds that it takes alone; they
+            follow one another.
+        gradient_s: the seconds of the gradient.
+        exposed_s: the seconds from the end of the gradient to that of the last collective.
+
+    Returns:
+        `SLOWEST` to 1; one of them if no speed between them leaves `exposed_s`.
+
+    >>> overlap_of([(2.0, 1.0), (3.0, 1.0)], gradient_s=4.0, exposed_s=0.0)
+    1.0
+    >>> round(overlap_of([(2.0, 2.0)], gradient_s=4.0, exposed_s=1.0), 2)  # one of two seconds is left
+    0.5
+    """
+
+    def left_s(speed: float) -> float:
+        end_s = 0.0
+        for begin_s, alone_s in collectives:
+            begin_s = max(begin_s, end_s)
+            inside = speed * max(0.0, gradient_s - begin_s)
+            late_s = max(begin_s, gradient_s) + alone_s - inside
+            end_s = begin_s + alone_s / speed if alone_s <= inside else late_s
+        return max(0.0, end_s - gradient_s)
+
+    if left_s(1.0) >= exposed_s:
+        return 1.0
+    if left_s(SLOWEST) <= exposed_s:
+        return SLOWEST
+    return float(brentq(lambda speed: left_s(speed) - exposed_s, SLOWEST, 1.0, xtol=1e-3))
 
 
 def hook(
@@ -391,6 +458,10 @@ class _Times:
     @property
     def gradient_s(self) -> float:
         return max(time for _, time in self.ready) - self.forward
+
+    @property
+    def wait_s(self) -> float:
+        return max(0.0, self.update - max(time for _, time in self.ready))
 
     @property
     def update_s(self) -> float:

@@ -12,6 +12,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank, Samples
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
+from paceline.algorithms.methods.decoupled_diloco import DecoupledDiLoCo
 from paceline.algorithms.methods.decoupled_momentum import SparseLoCo
 from paceline.algorithms.methods.layerwise import (
     Agd,
@@ -24,6 +25,7 @@ from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
 from paceline.algorithms.methods.outer import Co2, EagerDiLoCo
 from paceline.algorithms.methods.periodic import DesLoc, HbsSgd, KAvg, Sasgd
+from paceline.algorithms.methods.regional_servers import HALoS
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Trace
 from paceline.simulator.kernel.crash_timeline import CrashTimeline
@@ -143,6 +145,8 @@ BRIEF: dict[str, Method] = {
         Agd(delay=2),
         NoLoCo(period=2),
         SparseLoCo(period=2, chunk=4, k=2),
+        HALoS(period=2, region_rounds=2),
+        DecoupledDiLoCo(period=2),
         Co2(period=2),
         LayerwiseSgd(bucket=None),
         LayerwiseSgdLazy(bucket=None),

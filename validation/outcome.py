@@ -18,7 +18,7 @@ import numpy as np
 from paceline.records.figures import PERCENT
 
 Half = Literal["open", "held back"]
-Unit = Literal["samples/s", "s", "epochs", "samples", "%"]
+Unit = Literal["samples/s", "s", "epochs", "samples", "%", "×"]
 LINEAR, ALPHA_BETA, CONSTANT = "linear scaling", "α–β model", "constant epochs"
 SIMPLER = {
     LINEAR: ("linear", "Linear scaling lets no device wait for another."),

@@ -179,6 +179,28 @@ def _apply(
 
 
 @program
+def unrecorded_step(
+    rule: Chain, weights: Weights, memory: Any, samples: Samples, also: Traffic = NOTHING
+) -> Program[tuple[GradientResult, Any, Any]]:
+    """Computes a gradient and takes a local step with it, for a worker whose steps a server records.
+
+    Args:
+        rule: computes the step.
+        weights: the point of the gradient.
+        memory: what the rule remembers.
+        samples: the samples of the batch.
+        also: as in `descend`.
+
+    Returns:
+        The gradient, the vector after the step, and the rule's new memory.
+    """
+    gradient = yield from gradient_at(weights, samples)
+    yield from rule.charge(gradient.vector.nbytes, also=also)
+    vector, memory = rule.update(weights.vector, gradient.vector, memory)
+    return gradient, vector, memory
+
+
+@program
 def apply_layer(
     rule: Chain,
     weights: Weights,

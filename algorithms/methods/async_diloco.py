@@ -21,11 +21,11 @@ from paceline.algorithms.core.guarantees import AnyGuarantee, AppliedGradient, G
 from paceline.algorithms.core.method import FADING, RankContext, StalenessKind, changed
 from paceline.algorithms.core.operations import Charge, NextStep, Now, Receive, RecordUpdate, Send
 from paceline.algorithms.core.option_groups import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SHARE, Range
-from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.rules import Chain
-from paceline.algorithms.core.steps import gradient_at
+from paceline.algorithms.core.steps import unrecorded_step
 from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
-from paceline.algorithms.core.values import Contribution, Rank, Step, Weights
+from paceline.algorithms.core.values import Contribution, Group, Rank, Step, Weights
 from paceline.algorithms.methods.outer import HEAVY_BALL, NESTEROV, InnerOptimizer, outer_step
 from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 from paceline.algorithms.methods.ssp import Packet, ServerState, WorkerState, close
@@ -84,6 +84,24 @@ class OuterOptimizer:
     momentum: float
     count: int = 1
     c: float = 0.0
+
+    def problems(self, given: int | None, prefix: str = "") -> list[str]:
+        """Returns the errors of N and c, which only a delayed momentum has.
+
+        Args:
+            given: the scenario's N; None: none.
+            prefix: of the names of the hyper-parameters.
+        """
+        problems, most = [], 1 / max(1, self.count)
+        if self.kind != "delayed-nesterov":
+            without = f"with {prefix}outer = {self.kind}, which does not delay its momentum"
+            if given is not None:
+                problems.append(f"{prefix}buffer_size: found {given}, expected none {without}")
+            if self.c:
+                problems.append(f"{prefix}c: found {self.c!r}, expected 0 {without}")
+        elif self.c > most:
+            problems.append(f"{prefix}c: found {self.c!r}, expected at most 1/N = {most:.4g}")
+        return problems
 
     def init(self, vector: Any) -> OuterMemory:
         """Returns the memory before the first arrival."""
@@ -169,10 +187,10 @@ class RoundState(WorkerState):
     seconds: float = 0.0
     """the duration of these steps, if they are measured"""
 
-    def next_round(self, answer: RoundStart) -> RoundState:
+    def next_round(self, answer: RoundStart) -> Self:
         """Returns the state at the start of the next round; the inner optimizer keeps its memory."""
-        start = answer.weights.vector
-        return RoundState(self.step, answer.weights, self.optimizer_state, start=start, steps=answer.steps)
+        start, steps = answer.weights.vector, answer.steps
+        return replace(self, weights=answer.weights, waits=False, start=start, steps=steps, origins=(), seconds=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,19 +257,8 @@ class AsyncDiLoCo(InnerOptimizer):
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         workers = sum(map(len, nodes))
-        return super().problems(nodes) + self._outer_problems(workers) + self._speed_problems(workers)
-
-    def _outer_problems(self, workers: int) -> list[str]:
-        problems, most = [], 1 / max(1, self.arrivals(workers))
-        if self.outer != "delayed-nesterov":
-            without = f"with outer = {self.outer}, which does not delay its momentum"
-            if self.buffer_size is not None:
-                problems.append(f"buffer_size: found {self.buffer_size}, expected none {without}")
-            if self.c:
-                problems.append(f"c: found {self.c!r}, expected 0 {without}")
-        elif self.c > most:
-            problems.append(f"c: found {self.c!r}, expected at most 1/N = {most:.4g}")
-        return problems
+        delay = self.outer_optimizer(workers).problems(self.buffer_size)
+        return super().problems(nodes) + delay + self._speed_problems(workers)
 
     def _speed_problems(self, workers: int) -> list[str]:
         if self.speeds is None:
@@ -316,10 +323,10 @@ class AsyncDiLoCo(InnerOptimizer):
 
     @program
     def worker(self, me: RankContext, state: RoundState) -> Program[RoundState]:
-        rule, server = self.rule(me.layout.layers), server_of(me)
+        rule, (server, tag) = self.rule(me.layout.layers), self.served_by(me)
         while True:
             if state.waits:
-                answer = (yield from Receive(server)).value
+                answer = (yield from Receive(server, tag)).value
                 if isinstance(answer, ServerStopped):
                     return state
                 state = state.next_round(answer)
@@ -330,6 +337,10 @@ class AsyncDiLoCo(InnerOptimizer):
                 change = state.start - state.weights.vector
                 yield from Send(server, PseudoGradient(change, state.origins, asks=True, seconds=state.seconds))
                 state = replace(state, waits=True)
+
+    def served_by(self, me: RankContext) -> tuple[Rank, str]:
+        """Returns the rank to which a worker pushes its rounds, and the tag of the answers."""
+        return server_of(me), ""
 
     @program
     def inner_step(self, rule: Chain, state: RoundState, step: Step) -> Program[RoundState]:
@@ -344,10 +355,9 @@ class AsyncDiLoCo(InnerOptimizer):
             The state after it. The version of the weights is still that of the round's start.
         """
         begun_s = (yield from Now()) if self.measures else 0.0
-        gradient = yield from gradient_at(state.weights, step.samples)
-        last = len(state.origins) + 1 == state.steps
-        yield from rule.charge(gradient.vector.nbytes, also=COMBINE if last else NOTHING)  # the round's change
-        vector, memory = rule.update(state.weights.vector, gradient.vector, state.optimizer_state)
+        change = COMBINE if len(state.origins) + 1 == state.steps else NOTHING
+        own = state.weights, state.optimizer_state
+        gradient, vector, memory = yield from unrecorded_step(rule, *own, step.samples, also=change)
         taken_s = (yield from Now()) - begun_s if self.measures else 0.0
         return replace(
             state,
@@ -360,7 +370,7 @@ class AsyncDiLoCo(InnerOptimizer):
 
     @program
     def server(self, me: RankContext, state: AsyncServer) -> Program[AsyncServer]:
-        outer, team = self.outer_optimizer(len(me.workers)), LivingWorkers(me)
+        outer, team = self.outer_optimizer(len(me.workers)), LivingWorkers(me, self.served(me))
         while step := (yield from NextStep(state)):
             if not state.pending:
                 state = state.received((yield from team.message()))
@@ -381,7 +391,15 @@ class AsyncDiLoCo(InnerOptimizer):
                 step_s=step_s,
             )
             yield from Send(source, RoundStart(weights, steps))
-        return (yield from close(team, state))
+        return (yield from self.closed(team, state))
+
+    def served(self, me: RankContext) -> Group:
+        """Returns the ranks whose rounds the server applies."""
+        return me.workers
+
+    def closed(self, team: LivingWorkers, state: AsyncServer) -> Routine[AsyncServer]:
+        """Returns the program that ends the run for the ranks that the server serves."""
+        return close(team, state)
 
     def measured(self, step_s: tuple[float | None, ...], rank: Rank, push: PseudoGradient) -> tuple[float | None, ...]:
         """Returns the mean seconds of a local step by rank, after one more round.

@@ -85,24 +85,54 @@ D = TypeVar("D", bound=ServerState)
 
 
 @program
-def close(team: LivingWorkers, state: D) -> Program[D]:
+def close(team: LivingWorkers, state: D, tag: str = "") -> Program[D]:
     """Receives messages until every worker waits, and sends `ServerStopped` to each.
 
     Args:
         team: the living workers.
         state: the state of the server.
+        tag: that of answers.
 
     Returns:
         The state in which the server stops.
     """
     for worker in sorted(state.waiting):
-        yield from Send(worker, ServerStopped())
+        yield from Send(worker, ServerStopped(), tag)
     while team.living - set(state.waiting):
         if (message := (yield from team.receive())) is None:
             continue
         state = state.received(message)
         if message.value.asks:
-            yield from Send(message.source, ServerStopped())
+            yield from Send(message.source, ServerStopped(), tag)
+    return state
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """The last message of a worker before a stop that it did not ask for: it sends nothing more."""
+
+
+@program
+def dismissed(team: LivingWorkers, state: D) -> Program[D]:
+    """Tells workers that do not wait for the server that the run ends, and receives what they have sent before.
+
+    Args:
+        team: the living workers, each of which answers `ServerStopped` with a `Farewell`.
+        state: the state of the server.
+
+    Returns:
+        The state in which the server stops.
+    """
+    for worker in sorted(team.living):
+        yield from Send(worker, ServerStopped())
+    gone = set[Rank]()
+    while team.living - gone:
+        if (message := (yield from team.receive())) is None:
+            continue
+        if isinstance(message.value, Farewell):
+            gone.add(message.source)
+        else:
+            state = state.received(message)
     return state
 
 

@@ -14,12 +14,24 @@ from itertools import groupby
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core import arrays
+from paceline.algorithms.core.buckets import Bucket, buckets
 from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee, custom_guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod
-from paceline.algorithms.core.operations import AllReduce, Charge, Handle, NextStep, RecordUpdate, Start, Wait
+from paceline.algorithms.core.operations import (
+    AllReduce,
+    Charge,
+    Handle,
+    LayerGradients,
+    Load,
+    NextStep,
+    RecordUpdate,
+    Start,
+    Wait,
+)
 from paceline.algorithms.core.option_groups import COUNT, FRACTION, STEPS_OR_NONE, Range
-from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.quantization import Quantization
+from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.steps import local_step
 from paceline.algorithms.core.traffic import COMBINE, COPY, NOTHING, SCALE
 from paceline.algorithms.core.values import Layer, Rank, Weights, join
@@ -36,10 +48,12 @@ class Fragment:
     Args:
         parts: its positions in the whole vector, ascending; consecutive layers are one part.
         offset: the step of each round after which its exchange starts, from 1 to the number of steps in a round.
+        places: the numbers of its layers, ascending.
     """
 
     parts: tuple[slice, ...]
     offset: int
+    places: tuple[int, ...] = ()
 
     def of(self, vector: Any) -> Any:
         """Returns the fragment of a whole vector."""
@@ -89,7 +103,7 @@ def fragments_of(
             places = list(range(number * total // count, (number + 1) * total // count))
         runs = [[place for _, place in run] for _, run in groupby(enumerate(places), lambda pair: pair[1] - pair[0])]
         parts = tuple(slice(layers[run[0]].start, layers[run[-1]].stop) for run in runs)
-        fragments.append(Fragment(parts, (number + 1) * period // count))
+        fragments.append(Fragment(parts, (number + 1) * period // count, tuple(places)))
     return tuple(fragments)
 
 
@@ -100,7 +114,16 @@ class FragmentExchange:
     fragment: int
     due: int
     """the number of completed steps after which it is applied"""
-    change: Handle[Any]
+    change: Handle[Any] | tuple[Handle[Any], ...]
+    """of the whole fragment, or of each of its layers, in the order of the fragment"""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangedLayer(Weights):
+    """A worker's own weights of a layer after its exchange, and the outer ones with their velocity."""
+
+    outer: Any = None
+    velocity: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +173,18 @@ class StreamingDiLoCo(NesterovRounds):
     """α, the share of a worker's own weights when a fragment is applied; provenance: the source plots 0 and 0.5"""
     quantization: Quantization | None = None
     """small floats for the changes; None: as wide as the weights; provenance: the source sends 4 bits, torchft 8"""
+    layerwise: bool = False
+    """whether the exchange of each layer of a fragment starts in the backward pass, as soon as the layer's inner step
+    is done, and only the layer's own forward pass waits for it; provenance: false is the source's algorithm, true what
+    the simulator of its table computes"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         problems = super().problems(nodes)
+        if self.layerwise and self.max_grad_norm is not None:
+            problems.append(
+                f"max_grad_norm: found {self.max_grad_norm!r} with layerwise, expected null: "
+                "the exchange of a layer starts before all gradients are there"
+            )
         if self.fragments > self.period:
             problems.append(
                 f"fragments: found {self.fragments} with a period of {self.period}, expected at most one for each step"
@@ -190,10 +222,21 @@ class StreamingDiLoCo(NesterovRounds):
         local = SgdMethod.gradient_weight(self, gradient)
         return local * outer / (1 - self.alpha + self.alpha * outer) * (self.alpha if late else 1)
 
+    def begin(self, me: RankContext, vector: Any) -> Outer:
+        state = super().begin(me, vector)
+        if not self.layerwise:
+            return state
+        memory = tuple(rule.init(vector[bucket.part]) for bucket, rule in self.shares(me))
+        return replace(state, optimizer_state=memory)
+
+    def worker(self, me: RankContext, state: Streaming) -> Routine[Streaming]:
+        return self.worker_of_layers(me, state) if self.layerwise else self.worker_of_fragments(me, state)
+
     @program
-    def worker(self, me: RankContext, state: Streaming) -> Program[Streaming]:
+    def worker_of_fragments(self, me: RankContext, state: Streaming) -> Program[Streaming]:
+        """Exchanges fragments between inner steps."""
         rule = self.rule(me.layout.layers)
-        fragments = fragments_of(me.layout.layers, self.fragments, self.period, self.pattern)
+        fragments = self.parts_of(me)
         while step := (yield from NextStep(state)):
             state = yield from local_step(rule, state, step.samples)
             for number, fragment in enumerate(fragments):
@@ -209,10 +252,21 @@ class StreamingDiLoCo(NesterovRounds):
     def begun(self, me: RankContext, fragment: Fragment, number: int, state: Streaming) -> Program[Handle[Any]]:
         """Starts the exchange of a fragment's change; the time of computing it is part of the charge in `applied`."""
         change = fragment.of(state.start) - fragment.of(state.weights.vector)
-        key = f"fragment {number} {state.step}"
+        return (yield from self.started(me, change, f"fragment {number} {state.step}"))
+
+    @program
+    def started(self, me: RankContext, change: Any, key: str) -> Program[Handle[Any]]:
+        """Starts the exchange of a change."""
         if self.quantization is not None:
             return (yield from self.quantization.start_gathering(change, me.workers, key))
         return (yield from Start(AllReduce(value=change, group=me.workers, key=key)))
+
+    @program
+    def arrived(self, exchanged: Handle[Any], like: Any) -> Program[Any]:
+        """Waits for the mean of a change that has the size of `like`."""
+        if self.quantization is not None:
+            return (yield from self.quantization.mean(exchanged, like))
+        return (yield from Wait(exchanged))
 
     @program
     def applied(self, fragments: Sequence[Fragment], state: Streaming) -> Program[Streaming]:
@@ -220,10 +274,8 @@ class StreamingDiLoCo(NesterovRounds):
         exchange, *later = state.exchanges
         fragment, whole, own = fragments[exchange.fragment], len(fragments) == 1, state.weights.vector
         start = fragment.of(state.start)
-        if self.quantization is not None:
-            change = yield from self.quantization.mean(exchange.change, start)
-        else:
-            change = yield from Wait(exchange.change)
+        assert isinstance(exchange.change, Handle), "a fragment has one exchange"
+        change = yield from self.arrived(exchange.change, start)
         mixed = MIXED if self.alpha else NOTHING
         yield from Charge("update", change.nbytes, traffic=CHANGE + NESTEROV + mixed)
         new, velocity = self.outer(start, fragment.of(state.velocity), change)
@@ -236,3 +288,132 @@ class StreamingDiLoCo(NesterovRounds):
             yield from Charge("update", own.nbytes, traffic=3 * COPY)
         version = yield from RecordUpdate(Weights(outer, state.weights.version))
         return replace(state, weights=Weights(vector, version), start=outer, velocity=velocity, exchanges=tuple(later))
+
+    # --- layer by layer -----------------------------------------------------------------------------------------------
+
+    def shares(self, me: RankContext) -> list[tuple[Bucket, Chain]]:
+        """Returns the layers, last layer first, each with the inner optimizer of its slice of the weights."""
+        return [(bucket, self.rule(bucket.alone())) for bucket in buckets(me.layout.layers)]
+
+    @program
+    def worker_of_layers(self, me: RankContext, state: Streaming) -> Program[Streaming]:
+        """Exchanges each layer of a fragment during the backward pass and the next forward passes."""
+        shares, fragments = self.shares(me), self.parts_of(me)
+        while step := (yield from NextStep(state)):
+            state, held, landing = yield from self.landing(me, state)
+            batch = yield from Load(step.samples)
+            parts = yield from LayerGradients(held, batch)
+            state = yield from self.settled(me, state, landing)  # waits only for layers without a forward pass
+            begun = [
+                (number, fragment)
+                for number, fragment in enumerate(fragments)
+                if (step.number + 1 - fragment.offset) % self.period == 0
+            ]
+            exchanged = frozenset(place for _, fragment in begun for place in fragment.places)
+            new, memory, changes = list[Any](), list[Any](), dict[int, Handle[Any]]()
+            for number, ((bucket, rule), part) in enumerate(zip(shares, parts, strict=True)):
+                gradient, place = (yield from Wait(part)), len(shares) - 1 - number
+                yield from rule.charge(gradient.vector.nbytes)
+                own = state.weights.vector[bucket.part]
+                vector, kept = rule.update(own, gradient.vector, state.optimizer_state[number])
+                if place in exchanged:
+                    change, key = state.start[bucket.part] - vector, f"layer {place} {step.number + 1}"
+                    changes[place] = yield from self.started(me, change, key)
+                new.append(vector)
+                memory.append(kept)
+            vector, origin = join(new[::-1]), gradient.contribution()
+            version = yield from RecordUpdate(Weights(vector, state.weights.version), [origin], advance=False)
+            started = tuple(
+                FragmentExchange(number, step.number + 1 + self.overlap, tuple(changes[at] for at in fragment.places))
+                for number, fragment in begun
+            )
+            state = replace(
+                state,
+                step=step.number + 1,
+                weights=Weights(vector, version),
+                optimizer_state=tuple(memory),
+                exchanges=(*state.exchanges, *started),
+            )
+        state, _, landing = yield from self.landing(me, state)
+        return (yield from self.settled(me, state, landing))
+
+    def parts_of(self, me: RankContext) -> tuple[Fragment, ...]:
+        """Returns the fragments of the weights."""
+        return fragments_of(me.layout.layers, self.fragments, self.period, self.pattern)
+
+    @program
+    def landing(
+        self, me: RankContext, state: Streaming
+    ) -> Program[tuple[Streaming, Weights | tuple[Handle[Weights], ...], dict[int, Handle[ExchangedLayer]]]]:
+        """Begins to apply the exchanges that are due, each layer when it has arrived.
+
+        Args:
+            me: the worker.
+            state: its state.
+
+        Returns:
+            The state without these exchanges, the point of the next gradient, and the layers on their way by number.
+        """
+        fragments, landing = self.parts_of(me), dict[int, Handle[ExchangedLayer]]()
+        due = [exchange for exchange in state.exchanges if exchange.due <= state.step]
+        for exchange in due:
+            assert isinstance(exchange.change, tuple), "each layer has an exchange of its own"
+            for place, change in zip(fragments[exchange.fragment].places, exchange.change, strict=True):
+                landing[place] = yield from Start(self.landed(me.layout.layers[place].part, state, change))
+        if not landing:
+            return state, state.weights, landing
+        held = list[Handle[Any]]()
+        for place, layer in enumerate(me.layout.layers):
+            there = Weights(state.weights.vector[layer.part], state.weights.version)
+            held.append(landing[place] if place in landing else (yield from Start(given(there))))
+        later = tuple(exchange for exchange in state.exchanges if exchange.due > state.step)
+        return replace(state, exchanges=later), tuple(held), landing
+
+    @program
+    def landed(self, part: slice, state: Streaming, exchanged: Handle[Any]) -> Program[ExchangedLayer]:
+        """Waits for the exchange of a layer, takes its outer step and mixes the worker's own weights.
+
+        Args:
+            part: the layer's position.
+            state: the state of the worker.
+            exchanged: its exchange.
+        """
+        start, own = state.start[part], state.weights.vector[part]
+        change = yield from self.arrived(exchanged, start)
+        yield from Charge("update", change.nbytes, traffic=CHANGE + NESTEROV + (MIXED if self.alpha else NOTHING))
+        new, velocity = self.outer(start, state.velocity[part], change)
+        mixed = self.alpha * own + (1 - self.alpha) * new if self.alpha else new
+        return ExchangedLayer(mixed, state.weights.version, new, velocity)
+
+    @program
+    def settled(
+        self, me: RankContext, state: Streaming, landing: Mapping[int, Handle[ExchangedLayer]]
+    ) -> Program[Streaming]:
+        """Returns the state in which the layers on their way are applied, and records the outer weights.
+
+        Args:
+            me: the worker.
+            state: its state.
+            landing: the layers on their way, by number.
+        """
+        if not landing:
+            return state
+        own, outer, velocity = list[Any](), list[Any](), list[Any]()
+        for place, layer in enumerate(me.layout.layers):
+            if place in landing:
+                piece = yield from Wait(landing[place])
+                values = piece.vector, piece.outer, piece.velocity
+            else:
+                values = tuple(whole[layer.part] for whole in (state.weights.vector, state.start, state.velocity))
+            for pieces, value in zip((own, outer, velocity), values, strict=True):
+                pieces.append(value)
+        version = yield from RecordUpdate(Weights(join(outer), state.weights.version))
+        weights = Weights(join(own), version)
+        return replace(state, weights=weights, start=join(outer), velocity=join(velocity))
+
+
+@program
+def given(weights: Weights) -> Program[Weights]:
+    """Returns weights that are there, where a handle is needed."""
+    yield from ()
+    return weights

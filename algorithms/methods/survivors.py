@@ -45,16 +45,28 @@ def without(living: Iterable[Rank], failure: PeerFailed) -> frozenset[Rank]:
 
 
 class LivingWorkers:
-    """The living workers, as a server's program knows them."""
+    """The living workers, as a server's program knows them.
 
-    def __init__(self, me: RankContext) -> None:
-        self.living = frozenset(me.workers)
+    Args:
+        me: the rank of the program.
+        group: the workers that the server serves; None: all.
+    """
+
+    def __init__(self, me: RankContext, group: Group | None = None) -> None:
+        self.living = frozenset(me.workers if group is None else group)
 
     @program
-    def receive(self) -> Program[Message | None]:
-        """Receives the next message from any rank; None if a worker died instead and was removed from `living`."""
+    def receive(self, timeout_s: float | None = None) -> Program[Message | None]:
+        """Receives the next message from any rank; None if a worker died instead and was removed from `living`.
+
+        Args:
+            timeout_s: for how long it waits; None: as long as it takes.
+
+        Raises:
+            TimedOut: no message arrived in this time.
+        """
         try:
-            return (yield from Receive())
+            return (yield from Receive(timeout_s=timeout_s))
         except PeerFailed as failure:
             self.living = without(self.living, failure)
             return None

@@ -58,6 +58,8 @@ PERIODS: dict[tuple[str, str], tuple[int, ...]] = {
     ("noloco", "period"): (4, 8, 16, 32),
     ("sparse-loco", "period"): (4, 8, 16, 32),
     ("async-diloco", "period"): (4, 8, 16, 32),
+    ("halos", "period"): (4, 8, 16, 32),
+    ("decoupled-diloco", "period"): (4, 8, 16, 32),
     ("co2", "period"): (2, 4, 8, 16),
     ("acco", "accumulate"): (1, 2, 4),
     ("hbs-sgd", "k2"): (4, 8, 16),

@@ -243,7 +243,11 @@ class CohortRun:
         """Runs until all programs have ended; raises `Diverges` or `NotACohort` if that is impossible."""
         method, initial = self.job.method, self.job.learner.initial()
         for own in self._classes:
-            lane = Lane(method.enter(own.me, method.begin(own.me, initial)))
+            try:
+                lane = Lane(method.enter(own.me, method.begin(own.me, initial)))
+            except Diverges as diverges:
+                diverges.of = own.number
+                raise
             task = CohortTask(own, "main", TimedPromise(), np.zeros(own.count), lane)
             self._ready.append((task, self._main(task)))
         while self._ready:

@@ -57,7 +57,7 @@ def test_how_many_each_method_can_lose() -> None:
     spare = {name: job_of(method(), 4, nodes=nodes_for(method())).spare for name, method in METHODS.items()}
     most = "async-sgd async-msgd downpour softsync ssp dbs-sgd async-easgd async-measgd eamsgd k-batch-async"
     most += " dc-asgd gossip ad-psgd diloco async-diloco noloco"
-    some = {"k-sync": 2, "k-async": 2, "backup-workers": 1}
+    some = {"k-sync": 2, "k-async": 2, "backup-workers": 1, "decoupled-diloco": 2}
     assert spare == {name: 3 if name in most.split() else some.get(name, 0) for name in METHODS}
     for name, method in METHODS.items():
         assert (spare[name] > 0) == (Guarantee.SURVIVES_WORKERS in method.guarantees)

@@ -9,9 +9,12 @@ from paceline.algorithms.core.operations import NextStep, Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at, local_step
 from paceline.algorithms.core.values import GradientResult
-from paceline.algorithms.methods.async_diloco import AsyncDiLoCo, PseudoGradient, RoundState
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo, AsyncServer, PseudoGradient, RoundState
 from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.decoupled_diloco import DecoupledDiLoCo, LearnerState
 from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
+from paceline.algorithms.methods.regional_servers import HALoS, RegionalRound
+from paceline.algorithms.methods.survivors import LivingWorkers
 from tests.planted_bugs.bug import planted
 from tests.planted_bugs.replicas import EverySecond
 
@@ -138,10 +141,72 @@ class KeepsTheLastRound(RoundsOfTwo):
                 state = replace(state, waits=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SmallRegions(HALoS):
+    """`halos` with rounds of two steps, of which two make a region's change."""
+
+    name = "halos-of-two"
+
+    period: int = 2
+    region_rounds: int = 2
+    dylu: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeavesAtOnce(SmallRegions):
+    """The global server stops without receiving what its regions have sent."""
+
+    name = "halos-leaves-at-once"
+
+    @program
+    def closed(self, team: LivingWorkers, state: AsyncServer) -> Program[AsyncServer]:
+        for region in sorted(team.living):
+            yield from Send(region, ServerStopped())
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetsMomentumOfRegions(SmallRegions):
+    """A restarted region begins with a momentum of 0."""
+
+    name = "halos-forgets-momentum"
+
+    @program
+    def worker(self, me: RankContext, state: RoundState) -> Program[RoundState]:
+        if isinstance(state, RegionalRound) and state.region is not None:
+            memory = self.region_optimizer(len(me.node)).init(state.start)
+            state = replace(state, region=replace(state.region, optimizer_state=memory))
+        return (yield from super().worker(me, state))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallFragments(DecoupledDiLoCo):
+    """`decoupled-diloco` with fragments that are pushed after every second step."""
+
+    name = "decoupled-diloco-of-two"
+
+    period: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsGradientsAgain(SmallFragments):
+    """A learner keeps the gradients that it has pushed, so that they count in its next push too."""
+
+    name = "decoupled-diloco-counts-again"
+
+    @program
+    def pushed(self, me: RankContext, state: LearnerState, number: int) -> Program[LearnerState]:
+        after = yield from super().pushed(me, state, number)
+        return replace(after, origins=state.origins)
+
+
 BUGS = (
     planted(ForgetsMomentum(), WithMomentum(), "complete-state"),
     planted(CountsInAVariable(), EverySecond(), "complete-state"),
     planted(AppliesAgain(), SyncSgd(), "complete-state", "gradients-once"),
     planted(KeepsTheFirstBatch(), SyncSgd(), "complete-state", "gradients-once"),
+    planted(LeavesAtOnce(), SmallRegions(), "conserves-messages"),
+    planted(ForgetsMomentumOfRegions(), SmallRegions(), "complete-state"),
+    planted(CountsGradientsAgain(), SmallFragments(), "gradients-once", "conserves-messages"),
     planted(KeepsTheLastRound(), RoundsOfTwo(), "gradients-once", "conserves-messages"),
 )

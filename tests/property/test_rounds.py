@@ -31,8 +31,11 @@ from paceline.algorithms.methods.periodic import DesLoc, HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo, fragments_of
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
+from paceline.records.trace import Schedule
+from paceline.simulator.interpreter.interpreter import simulate_job
+from tests.clusters import fixed_costs
 from tests.exact import ExactBowl, UnlikeBowl, applied, averages, ends, exact_run
-from tests.support import Uneven, job_of, placed
+from tests.support import FixedTiming, Uneven, job_of, placed
 
 TENTH: Any = Fraction(1, 10)
 HALF: Any = Fraction(1, 2)
@@ -269,6 +272,49 @@ def test_quantised_exchanges_are_charged(seed: int) -> None:
     run = finished(StreamingDiLoCo(period=2, quantization=Quantization()), 2, 4, seed, Uneven())
     kinds = {entry.op.kind for entry in run.log if isinstance(entry.op, Charge)}
     assert kinds == {"update", "quantise", "dequantise"}
+
+
+@given(
+    seed=SEEDS,
+    workers=WORKERS,
+    shape=st.tuples(st.integers(2, 5), st.integers(0, 4)).filter(lambda pair: pair[1] < pair[0]),
+    fragments=st.integers(1, 2),
+    alpha=st.sampled_from([0.0, 0.5]),
+    inner=INNER,
+)
+def test_layers_that_are_exchanged_one_by_one_give_the_same_weights(
+    seed: int, workers: int, shape: tuple[int, int], fragments: int, alpha: float, inner: Any
+) -> None:
+    period, overlap = shape
+    whole = StreamingDiLoCo(
+        inner=inner, learning_rate=0.05, period=period, overlap=overlap, fragments=fragments, alpha=alpha
+    )
+    found, expected = (finished(one, workers, 14, seed, Uneven()) for one in (replace(whole, layerwise=True), whole))
+    assert (ends(found) == ends(expected)).all()
+    for rank in found.job.team[0].workers:
+        for name in ("start", "velocity"):
+            assert (getattr(found.trace.states[rank], name) == getattr(expected.trace.states[rank], name)).all()
+
+
+def test_an_exchange_of_layers_is_hidden_behind_the_passes() -> None:
+    """Forward passes of 1 s and backward passes of 2 s for each of two layers; an exchange takes 2.5 s, at no overlap.
+
+    The last layer's starts after 4 s of a step, and its next forward pass begins 3 s later: it is hidden. The first
+    layer's starts at the end of a step, and its next forward pass waits for it.
+    """
+    method = StreamingDiLoCo(inner="sgd", period=2, overlap=0)
+    timing, rounds = FixedTiming(compute=6.0), (2, 4)
+
+    def seconds(streaming: StreamingDiLoCo, steps: int) -> float:
+        job = job_of(streaming, 2, steps=steps)
+        return simulate_job(job, timing, fixed_costs(collective_s=2.5), Schedule(1)).wall_s
+
+    def of_a_round(streaming: StreamingDiLoCo) -> float:
+        short, long = (seconds(streaming, 2 * number) for number in rounds)
+        return (long - short) / 2
+
+    assert of_a_round(method) == pytest.approx(2 * 6.0 + 2 * 2.5)
+    assert of_a_round(replace(method, layerwise=True)) == pytest.approx(2 * 6.0 + 2.5)
 
 
 # --- post-local SGD, and the optimizers of DiLoCo ---------------------------------------------------------------------

@@ -11,12 +11,14 @@ from paceline.algorithms.core.schedules import Polynomial
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.accumulating import Acco
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
+from paceline.algorithms.methods.decoupled_diloco import DecoupledDiLoCo
 from paceline.algorithms.methods.decoupled_momentum import DeMo
 from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
 from paceline.algorithms.methods.outer import Co2, EagerDiLoCo
 from paceline.algorithms.methods.periodic import DesLoc, KAvg, Sasgd
+from paceline.algorithms.methods.regional_servers import HALoS
 from paceline.algorithms.methods.ssp import Downpour, Ssp
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 
@@ -69,6 +71,12 @@ REFUSED: list[tuple[Any, str]] = [
     (StreamingDiLoCo(overlap=-1), "overlap: found -1"),
     (StreamingDiLoCo(fragments=9), "fragments: found 9 with a period of 8, expected at most one for each step"),
     (StreamingDiLoCo(fragments=0), "fragments: found 0"),
+    (StreamingDiLoCo(layerwise=True, max_grad_norm=1.0), "max_grad_norm: found 1.0 with layerwise, expected null"),
+    (HALoS(region_c=0.6), "region_c: found 0.6, expected at most 1/N = 0.5"),
+    (HALoS(merge=0.0), "merge: found 0.0, expected a number above 0, up to 1"),
+    (HALoS(region_outer="sgd", region_buffer_size=2), "region_buffer_size: found 2, expected none with region_outer"),
+    (DecoupledDiLoCo(quorum=9), "quorum: found 9, expected at most 2, the number of workers"),
+    (DecoupledDiLoCo(fragments=9), "fragments: found 9 with a period of 8, expected at most one for each step"),
     (StreamingDiLoCo(alpha=1.0), "alpha: found 1.0, expected a number from 0 to below 1"),
     (StreamingDiLoCo(quantization=Quantization(block=0)), "quantization.block: found 0"),
     (StreamingDiLoCo(momentum=0.5), "momentum: found 0.5"),

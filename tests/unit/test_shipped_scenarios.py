@@ -66,6 +66,7 @@ def test_all_but_the_first_scenario_are_run_here() -> None:
         "hsgd-tianhe2",
         "fat-tree-100k",
         "transformer",
+        "halos-regions",
         *SHORT,
         *PAPERS,
         *WIDE_AREA,
@@ -99,6 +100,17 @@ def test_rare_averages_are_faster_over_slow_lines_and_send_less(name: str, monke
     per_step = {algorithm: one["bytes_sent"] / one["steps"] for algorithm, one in found.items()}
     assert found["diloco"]["samples_per_s"] > found["sync-sgd"]["samples_per_s"]
     assert per_step["diloco"] < per_step["sync-sgd"] / 8
+
+
+def test_a_server_in_every_region_brings_more_samples_into_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow links carry the changes of regions, and not those of workers; a synchronous round waits for the slowest."""
+    monkeypatch.setattr("paceline.simulator.runs.run.step_factors", lambda *_: None)
+    runs = paceline.simulate(paceline.load("halos-regions", ["stop.seconds=400 s"]))
+    found: dict[str, dict[str, Any]] = {run.algorithm: dict(run.summary) for run in runs}
+    rate = {name: summary["samples_per_s"] for name, summary in found.items()}
+    assert rate["halos"] > 1.2 * rate["async-diloco"] > 2 * rate["diloco"]
+    step_s = {name: summary["step_s"]["mean"] for name, summary in found.items()}
+    assert step_s["halos"] < step_s["async-diloco"] / 1.5
 
 
 def test_a_hundred_thousand_workers() -> None:

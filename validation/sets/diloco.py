@@ -7,8 +7,8 @@ The paper publishes the layers, the seconds of a step, the period and the size o
 many bits its simulator counts for a parameter, the cost of an all-reduce, or the share of the forward pass. We assume
 16 bits, a ring of two workers, and a third. The rows of DiLoCo up to 80 % determine one number, the bytes relative to
 these assumptions. All other rows are predictions. The simulator of the paper starts the exchange of a layer when its
-backward pass ends, and only the next forward pass of this layer waits for it. Our programs exchange a fragment after
-the whole inner step. Up to 80 % this does not matter for DiLoCo.
+backward pass ends, and only the next forward pass of this layer waits for it, which is `layerwise` of
+`streaming-diloco`. DiLoCo exchanges all weights at once, after the whole inner step.
 """
 
 from __future__ import annotations
@@ -118,8 +118,9 @@ nothing overlaps with the exchanges, are not"""
 
 def streaming(row: Row, **settings: Any) -> Method:
     """Returns Streaming DiLoCo with the fragments of the table."""
+    fragments = row.layers // FRAGMENT_LAYERS
     return StreamingDiLoCo(
-        period=PERIOD, fragments=row.layers // FRAGMENT_LAYERS, pattern="strided", inner="sgd", **settings
+        period=PERIOD, fragments=fragments, pattern="strided", inner="sgd", layerwise=True, **settings
     )
 
 
