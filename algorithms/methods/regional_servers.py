@@ -73,7 +73,8 @@ class HALoS(AsyncDiLoCo):
     region, on the reply:           y ← (1 − α) y + α x;  z ← y
 
     A region does not wait for the reply, unless it takes very long. What its workers push until then moves its own
-    weights, and is part of no change that it sends, since z is set at the merge. Both optimizers have the forms of `async-diloco`.
+    weights, and is part of no change that it sends, since z is set at the merge. Both optimizers have the forms of
+    `async-diloco`.
     """
 
     name = "halos"

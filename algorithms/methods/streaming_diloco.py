@@ -8,13 +8,13 @@ from those of the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core import arrays
-from paceline.algorithms.core.buckets import Bucket, buckets
+from paceline.algorithms.core.buckets import Bucket
 from paceline.algorithms.core.guarantees import AppliedGradient, Guarantee, custom_guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod
 from paceline.algorithms.core.operations import (
@@ -226,7 +226,8 @@ class StreamingDiLoCo(NesterovRounds):
         state = super().begin(me, vector)
         if not self.layerwise:
             return state
-        memory = tuple(rule.init(vector[bucket.part]) for bucket, rule in self.shares(me))
+        parts = zip(me.layout.layers, self.rules(me), strict=True)
+        memory = tuple(rule.init(vector[layer.part]) for layer, rule in parts)
         return replace(state, optimizer_state=memory)
 
     def worker(self, me: RankContext, state: Streaming) -> Routine[Streaming]:
@@ -291,36 +292,39 @@ class StreamingDiLoCo(NesterovRounds):
 
     # --- layer by layer -----------------------------------------------------------------------------------------------
 
-    def shares(self, me: RankContext) -> list[tuple[Bucket, Chain]]:
-        """Returns the layers, last layer first, each with the inner optimizer of its slice of the weights."""
-        return [(bucket, self.rule(bucket.alone())) for bucket in buckets(me.layout.layers)]
+    def rules(self, me: RankContext) -> list[Chain]:
+        """Returns the inner optimizer of each layer, first layer first."""
+        return [self.rule(Bucket((layer,)).alone()) for layer in me.layout.layers]
 
     @program
     def worker_of_layers(self, me: RankContext, state: Streaming) -> Program[Streaming]:
         """Exchanges each layer of a fragment during the backward pass and the next forward passes."""
-        shares, fragments = self.shares(me), self.parts_of(me)
+        rules, fragments = self.rules(me), self.parts_of(me)
         while step := (yield from NextStep(state)):
-            state, held, landing = yield from self.landing(me, state)
-            batch = yield from Load(step.samples)
-            parts = yield from LayerGradients(held, batch)
-            state = yield from self.settled(me, state, landing)  # waits only for layers without a forward pass
             begun = [
                 (number, fragment)
                 for number, fragment in enumerate(fragments)
                 if (step.number + 1 - fragment.offset) % self.period == 0
             ]
             exchanged = frozenset(place for _, fragment in begun for place in fragment.places)
+            state, landing = yield from self.landing(me, state)
+            buckets = apart(me.layout.layers, exchanged | landing.keys())
+            held = yield from self.point(state, buckets, landing)
+            batch = yield from Load(step.samples)
+            parts = yield from LayerGradients(held, batch, buckets)
+            state = yield from self.settled(me, state, landing)  # does not wait: the forward pass has used every layer
             new, memory, changes = list[Any](), list[Any](), dict[int, Handle[Any]]()
-            for number, ((bucket, rule), part) in enumerate(zip(shares, parts, strict=True)):
-                gradient, place = (yield from Wait(part)), len(shares) - 1 - number
-                yield from rule.charge(gradient.vector.nbytes)
-                own = state.weights.vector[bucket.part]
-                vector, kept = rule.update(own, gradient.vector, state.optimizer_state[number])
-                if place in exchanged:
-                    change, key = state.start[bucket.part] - vector, f"layer {place} {step.number + 1}"
-                    changes[place] = yield from self.started(me, change, key)
-                new.append(vector)
-                memory.append(kept)
+            for bucket, part in zip(buckets, parts, strict=True):
+                gradient = yield from Wait(part)
+                yield from rules[0].charge(gradient.vector.nbytes)  # a charge depends on the rule alone
+                for layer, alone in zip(bucket.layers[::-1], bucket.alone()[::-1], strict=True):
+                    place, own = len(rules) - 1 - len(new), state.weights.vector[layer.part]
+                    vector, kept = rules[place].update(own, gradient.vector[alone.part], state.optimizer_state[place])
+                    if place in exchanged:
+                        change, key = state.start[layer.part] - vector, f"layer {place} {step.number + 1}"
+                        changes[place] = yield from self.started(me, change, key)
+                    new.append(vector)
+                    memory.append(kept)
             vector, origin = join(new[::-1]), gradient.contribution()
             version = yield from RecordUpdate(Weights(vector, state.weights.version), [origin], advance=False)
             started = tuple(
@@ -331,10 +335,10 @@ class StreamingDiLoCo(NesterovRounds):
                 state,
                 step=step.number + 1,
                 weights=Weights(vector, version),
-                optimizer_state=tuple(memory),
+                optimizer_state=tuple(memory[::-1]),
                 exchanges=(*state.exchanges, *started),
             )
-        state, _, landing = yield from self.landing(me, state)
+        state, landing = yield from self.landing(me, state)
         return (yield from self.settled(me, state, landing))
 
     def parts_of(self, me: RankContext) -> tuple[Fragment, ...]:
@@ -344,7 +348,7 @@ class StreamingDiLoCo(NesterovRounds):
     @program
     def landing(
         self, me: RankContext, state: Streaming
-    ) -> Program[tuple[Streaming, Weights | tuple[Handle[Weights], ...], dict[int, Handle[ExchangedLayer]]]]:
+    ) -> Program[tuple[Streaming, dict[int, Handle[ExchangedLayer]]]]:
         """Begins to apply the exchanges that are due, each layer when it has arrived.
 
         Args:
@@ -352,22 +356,38 @@ class StreamingDiLoCo(NesterovRounds):
             state: its state.
 
         Returns:
-            The state without these exchanges, the point of the next gradient, and the layers on their way by number.
+            The state without these exchanges, and the layers on their way by number.
         """
         fragments, landing = self.parts_of(me), dict[int, Handle[ExchangedLayer]]()
-        due = [exchange for exchange in state.exchanges if exchange.due <= state.step]
-        for exchange in due:
-            assert isinstance(exchange.change, tuple), "each layer has an exchange of its own"
-            for place, change in zip(fragments[exchange.fragment].places, exchange.change, strict=True):
-                landing[place] = yield from Start(self.landed(me.layout.layers[place].part, state, change))
-        if not landing:
-            return state, state.weights, landing
-        held = list[Handle[Any]]()
-        for place, layer in enumerate(me.layout.layers):
-            there = Weights(state.weights.vector[layer.part], state.weights.version)
-            held.append(landing[place] if place in landing else (yield from Start(given(there))))
+        for exchange in state.exchanges:
+            if exchange.due <= state.step:
+                assert isinstance(exchange.change, tuple), "each layer has an exchange of its own"
+                for place, change in zip(fragments[exchange.fragment].places, exchange.change, strict=True):
+                    landing[place] = yield from Start(self.landed(me.layout.layers[place].part, state, change))
         later = tuple(exchange for exchange in state.exchanges if exchange.due > state.step)
-        return replace(state, exchanges=later), tuple(held), landing
+        return replace(state, exchanges=later), landing
+
+    @program
+    def point(
+        self, state: Streaming, parts: Sequence[Bucket], landing: Mapping[int, Handle[ExchangedLayer]]
+    ) -> Program[Weights | tuple[Handle[Any], ...]]:
+        """Returns the point of the next gradient: the weights, or one handle for each layer if some are on their way.
+
+        Args:
+            state: the state of the worker.
+            parts: the buckets of the gradient, last layers first.
+            landing: the layers on their way, by number.
+        """
+        if not landing:
+            return state.weights
+        held = list[Handle[Any]]()
+        for bucket in reversed(parts):
+            there: Handle[Any] | None = landing.get(len(held))
+            if there is None:
+                own = state.weights.vector[bucket.part]
+                there = yield from Start(given(Weights(own, state.weights.version)))
+            held += [there] * len(bucket.layers)
+        return tuple(held)
 
     @program
     def landed(self, part: slice, state: Streaming, exchanged: Handle[Any]) -> Program[ExchangedLayer]:
@@ -410,6 +430,21 @@ class StreamingDiLoCo(NesterovRounds):
         version = yield from RecordUpdate(Weights(join(outer), state.weights.version))
         weights = Weights(join(own), version)
         return replace(state, weights=weights, start=join(outer), velocity=join(velocity))
+
+
+def apart(layers: Sequence[Layer], alone: Collection[int]) -> tuple[Bucket, ...]:
+    """Returns buckets, last layers first, in which some layers are alone and the others with their neighbours.
+
+    Args:
+        layers: all layers, first layer first.
+        alone: the numbers of the layers that are alone.
+
+    >>> layers = [Layer(name, n, n + 1) for n, name in enumerate("abcd")]
+    >>> [[layer.name for layer in bucket.layers] for bucket in apart(layers, {2})]
+    [['d'], ['c'], ['a', 'b']]
+    """
+    runs = groupby(range(len(layers)), lambda place: place if place in alone else -1)
+    return tuple([Bucket(tuple(layers[place] for place in run)) for _, run in runs][::-1])
 
 
 @program

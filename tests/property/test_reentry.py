@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.methods.layerwise import Agd, LayerwiseAgd, LayerwiseSgdNextForward
 from paceline.algorithms.methods.periodic import HbsSgd
