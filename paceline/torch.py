@@ -192,8 +192,10 @@ class Hook:
         if rank == 0:
             try:
                 self._write(every, curve)
-            except (PacelineError, OSError) as error:  # the training goes on
-                _say(f"nothing could be written to {self.out}: {error}")
+            except Exception as error:  # whatever it is, the training goes on
+                known = isinstance(error, PacelineError | OSError)
+                words = str(error) if known else f"{type(error).__name__}: {error}"
+                _say(f"nothing could be written to {self.out}: {words}")
 
     def _timed(self) -> list[_Times]:
         """Returns the recorded steps in seconds since the first one began."""
@@ -277,7 +279,8 @@ class Hook:
         plan = loaded.plans()[0]
         part = divided(gradient_part(batch, max(placed), sequences, origin), forward, plan)
         if curve:
-            waits = [min(times.wait_s for times in step) for step in zip(*(record.steps for record in every), strict=False)]
+            steps_of_all = zip(*(record.steps for record in every), strict=False)
+            waits = [min(times.wait_s for times in step) for step in steps_of_all]
             part = part.model_copy(update={"overlap": self._overlap(part, plan, curve, fmean(waits))})
         own = {"load": fmean(times.load_s for times in steps), "update": fmean(times.update_s for times in steps)}
         curves: tuple[CurvePart, ...] = ()
@@ -298,7 +301,6 @@ class Hook:
         machine = only_imports(loaded, imported)
         made = machine.made.model_copy(update={"verdict": f"recorded in a training script: {details}"})
         return machine.model_copy(update={"made": made})
-
 
     def _overlap(self, part: GradientPart, plan: Plan, curve: Sequence[tuple[int, float]], exposed_s: float) -> float:
         """Returns the speed of all-reduces beside a backward pass, relative to those of ranks that compute nothing.

@@ -18,7 +18,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.scenarios import load
 from paceline.scenarios.machine_file import load_machine
 from paceline.scenarios.sections.workload import profile_of
-from paceline.torch import all_reduce_times, hook
+from paceline.torch import all_reduce_times, hook, overlap_of
 
 SCRIPT = """
 import hashlib, sys
@@ -199,3 +199,23 @@ def test_sizes_of_timed_all_reduces_reach_from_small_to_all(tmp_path: Path) -> N
     sizes = [nbytes for nbytes, _ in curve]
     assert sizes == sorted({*sizes}) and sizes[-1] == 100_000 and sizes[0] <= 4096
     assert all(nbytes % 4 == 0 and seconds > 0 for nbytes, seconds in curve)
+
+
+@pytest.mark.parametrize("speed", [0.3, 0.6, 0.9])
+def test_the_speed_beside_a_gradient_follows_from_what_is_left_at_its_end(speed: float) -> None:
+    """Three all-reduces of 0.2 s, of which the first can begin after 0.5 s of a gradient of 1 s, in steps of 10 us."""
+    begin_s, alone_s, gradient_s, tick_s = [0.5, 0.6, 0.95], 0.2, 1.0, 1e-5
+    now_s, number, done_s = 0.0, 0, 0.0
+    while number < 3:
+        if now_s >= begin_s[number]:
+            done_s += tick_s * (speed if now_s < gradient_s else 1.0)
+        if done_s >= alone_s:
+            number, done_s = number + 1, 0.0
+        now_s += tick_s
+    collectives = [(begin, alone_s) for begin in begin_s]
+    assert overlap_of(collectives, gradient_s, now_s - gradient_s) == pytest.approx(speed, abs=0.01)
+
+
+def test_waits_that_no_speed_explains_give_the_nearest_one() -> None:
+    assert overlap_of([(0.5, 0.2)], gradient_s=1.0, exposed_s=9.0) == 0.05
+    assert overlap_of([(0.9, 0.5)], gradient_s=1.0, exposed_s=0.1) == 1.0
