@@ -73,7 +73,7 @@ class MergedFragment:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FragmentProgress:
     """A learner's work on a fragment since its last push of it."""
 
     steps: int = 0
@@ -81,7 +81,7 @@ class Progress:
     awaits: bool = False
     """whether that push is in no merge that it has heard of"""
 
-    def after(self, samples: int) -> Progress:
+    def after(self, samples: int) -> FragmentProgress:
         """Returns the progress after one more step."""
         return replace(self, steps=self.steps + 1, samples=self.samples + samples)
 
@@ -93,7 +93,7 @@ class LearnerState:
     step: int
     weights: Weights
     optimizer_state: Any
-    progress: tuple[Progress, ...]
+    progress: tuple[FragmentProgress, ...]
     """of each fragment"""
     origins: tuple[Contribution, ...] = ()
     """the gradients since its last push of the last fragment"""
@@ -102,7 +102,7 @@ class LearnerState:
     """the receive that waits for the server's next message; None before the first step and after a stop"""
     stopped: bool = False
 
-    def at(self, fragment: int, progress: Progress) -> LearnerState:
+    def at(self, fragment: int, progress: FragmentProgress) -> LearnerState:
         """Returns the state with another progress of a fragment."""
         return replace(self, progress=(*self.progress[:fragment], progress, *self.progress[fragment + 1 :]))
 
@@ -205,7 +205,7 @@ class DecoupledDiLoCo(InnerOptimizer):
         if me.role == "server":
             return ServerState(0, weights, 0 * vector)
         inner = self.rule(me.layout.layers).init(vector)
-        return LearnerState(0, weights, inner, (Progress(),) * len(self.parts(me)))
+        return LearnerState(0, weights, inner, (FragmentProgress(),) * len(self.parts(me)))
 
     # --- learners -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class DecoupledDiLoCo(InnerOptimizer):
         origins = state.origins if last else ()
         push = FragmentPush(own, origins, False, number, done.steps, done.samples, state.step_s)
         yield from Send(server_of(me), push)
-        return replace(state.at(number, Progress(awaits=True)), origins=() if last else state.origins)
+        return replace(state.at(number, FragmentProgress(awaits=True)), origins=() if last else state.origins)
 
     @program
     def heard(self, me: RankContext, state: LearnerState) -> Program[LearnerState]:
