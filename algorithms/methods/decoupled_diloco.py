@@ -38,7 +38,7 @@ from paceline.algorithms.core.values import Contribution, Message, Rank, Weights
 from paceline.algorithms.methods.outer import CHANGE, NESTEROV, InnerOptimizer, outer_step
 from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 from paceline.algorithms.methods.ssp import Farewell, Packet, ServerState, dismissed
-from paceline.algorithms.methods.streaming_diloco import MIXED, Fragment, fragments_of
+from paceline.algorithms.methods.streaming_diloco import MIXED, Fragment, fragments_of, mixed, too_many_fragments
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 
@@ -161,10 +161,7 @@ class DecoupledDiLoCo(InnerOptimizer):
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         problems, workers = super().problems(nodes), sum(map(len, nodes))
-        if self.fragments > self.period:
-            problems.append(
-                f"fragments: found {self.fragments} with a period of {self.period}, expected at most one for each step"
-            )
+        problems += too_many_fragments(self.fragments, self.period)
         if self.quorum is not None and self.quorum > workers:
             problems.append(f"quorum: found {self.quorum}, expected at most {workers}, the number of workers")
         return problems
@@ -214,10 +211,10 @@ class DecoupledDiLoCo(InnerOptimizer):
         rule, server, fragments = self.rule(me.layout.layers), server_of(me), self.parts(me)
         state = replace(state, stopped=False, hearing=(yield from Start(Receive(server))))
         while True:
-            state = yield from self.heard(me, state)
+            state = yield from self.heard(me, fragments, state)
             for number, fragment in enumerate(fragments):
                 if not state.stopped and self.due(state, number, fragment):
-                    state = yield from self.pushed(me, state, number)
+                    state = yield from self.pushed(me, fragments, state, number)
             if state.stopped:
                 yield from Send(server, Farewell())
                 return state
@@ -242,20 +239,23 @@ class DecoupledDiLoCo(InnerOptimizer):
         return state.progress[number].steps > 0 and (state.step - fragment.offset) % self.period == 0
 
     @program
-    def pushed(self, me: RankContext, state: LearnerState, number: int) -> Program[LearnerState]:
+    def pushed(
+        self, me: RankContext, fragments: Sequence[Fragment], state: LearnerState, number: int
+    ) -> Program[LearnerState]:
         """Pushes a fragment, after the answer to its last push has arrived, unless the run ends before.
 
         Args:
             me: the learner.
+            fragments: of the weights.
             state: its state.
             number: of the fragment.
         """
         while state.progress[number].awaits and not state.stopped:
             assert state.hearing is not None, "a learner hears until it is stopped"
-            state = yield from self.taken(me, state, (yield from Wait(state.hearing)))
+            state = yield from self.taken(me, fragments, state, (yield from Wait(state.hearing)))
         if state.stopped:
             return state
-        fragments, done = self.parts(me), state.progress[number]
+        done = state.progress[number]
         last = number == len(fragments) - 1
         own = fragments[number].of(state.weights.vector)
         yield from Charge("copy", own.nbytes, traffic=COPY)
@@ -265,38 +265,40 @@ class DecoupledDiLoCo(InnerOptimizer):
         return replace(state.at(number, FragmentProgress(awaits=True)), origins=() if last else state.origins)
 
     @program
-    def heard(self, me: RankContext, state: LearnerState) -> Program[LearnerState]:
+    def heard(self, me: RankContext, fragments: Sequence[Fragment], state: LearnerState) -> Program[LearnerState]:
         """Takes the messages of the server that have arrived.
 
         Args:
             me: the learner.
+            fragments: of the weights.
             state: its state.
         """
         while state.hearing is not None and (arrived := (yield from WaitFor((state.hearing,), need=0))):
-            state = yield from self.taken(me, state, arrived[0][1])
+            state = yield from self.taken(me, fragments, state, arrived[0][1])
         return state
 
     @program
-    def taken(self, me: RankContext, state: LearnerState, message: Message) -> Program[LearnerState]:
+    def taken(
+        self, me: RankContext, fragments: Sequence[Fragment], state: LearnerState, message: Message
+    ) -> Program[LearnerState]:
         """Applies a message of the server.
 
         Args:
             me: the learner.
+            fragments: of the weights.
             state: its state.
             message: a merged fragment, or the stop.
         """
         answer = message.value
         if isinstance(answer, ServerStopped):
             return replace(state, stopped=True, hearing=None)
-        fragments, own = self.parts(me), state.weights.vector
+        own = state.weights.vector
         fragment, whole = fragments[answer.fragment], len(fragments) == 1
         yield from Charge("update", answer.vector.nbytes, traffic=MIXED if self.alpha else COPY)
-        mixed = answer.vector
-        if self.alpha:
-            mixed = self.alpha * fragment.of(own) + (1 - self.alpha) * answer.vector
+        part = mixed(fragment.of(own), answer.vector, self.alpha)
         if not whole:
             yield from Charge("update", own.nbytes, traffic=COPY)
-        weights = Weights(fragment.put(own, mixed, whole=whole), answer.version)
+        weights = Weights(fragment.put(own, part, whole=whole), answer.version)
         progress = state.progress[answer.fragment]
         if me.rank in answer.members:
             progress = replace(progress, awaits=False)

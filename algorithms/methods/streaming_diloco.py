@@ -33,12 +33,23 @@ from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.steps import local_step
-from paceline.algorithms.core.traffic import COMBINE, COPY, NOTHING, SCALE
+from paceline.algorithms.core.traffic import COMBINE, COPY, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import Layer, Rank, Weights, join
 from paceline.algorithms.methods.outer import CHANGE, NESTEROV, NesterovRounds, Outer
 
 MIXED = 2 * SCALE + COMBINE
-"""memory traffic of α x_i + (1 − α) x'"""
+"""memory traffic of `mixed`"""
+
+
+def mixed(own: Any, outer: Any, alpha: float) -> Any:
+    """Returns α x_i + (1 − α) x', or x' itself without a share of a worker's own weights.
+
+    Args:
+        own: x_i.
+        outer: x'.
+        alpha: α.
+    """
+    return alpha * own + (1 - alpha) * outer if alpha else outer
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,12 @@ def fragments_of(
         parts = tuple(slice(layers[run[0]].start, layers[run[-1]].stop) for run in runs)
         fragments.append(Fragment(parts, (number + 1) * period // count, tuple(places)))
     return tuple(fragments)
+
+
+def too_many_fragments(count: int, period: int) -> list[str]:
+    """Returns the error of more fragments than steps in a round, in which each of them is exchanged once."""
+    words = f"fragments: found {count} with a period of {period}, expected at most one for each step"
+    return [words] if count > period else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +202,7 @@ class StreamingDiLoCo(NesterovRounds):
                 f"max_grad_norm: found {self.max_grad_norm!r} with layerwise, expected null: "
                 "the exchange of a layer starts before all gradients are there"
             )
-        if self.fragments > self.period:
-            problems.append(
-                f"fragments: found {self.fragments} with a period of {self.period}, expected at most one for each step"
-            )
+        problems += too_many_fragments(self.fragments, self.period)
         if self.overlap >= self.period:
             problems.append(
                 f"overlap: found {self.overlap} with a period of {self.period}, expected fewer steps than that: "
@@ -255,6 +269,11 @@ class StreamingDiLoCo(NesterovRounds):
         change = fragment.of(state.start) - fragment.of(state.weights.vector)
         return (yield from self.started(me, change, f"fragment {number} {state.step}"))
 
+    @property
+    def outer_traffic(self) -> Traffic:
+        """The memory traffic of a fragment's or a layer's change, outer step and mixing."""
+        return CHANGE + NESTEROV + (MIXED if self.alpha else NOTHING)
+
     @program
     def started(self, me: RankContext, change: Any, key: str) -> Program[Handle[Any]]:
         """Starts the exchange of a change."""
@@ -277,10 +296,9 @@ class StreamingDiLoCo(NesterovRounds):
         start = fragment.of(state.start)
         assert isinstance(exchange.change, Handle), "a fragment has one exchange"
         change = yield from self.arrived(exchange.change, start)
-        mixed = MIXED if self.alpha else NOTHING
-        yield from Charge("update", change.nbytes, traffic=CHANGE + NESTEROV + mixed)
+        yield from Charge("update", change.nbytes, traffic=self.outer_traffic)
         new, velocity = self.outer(start, fragment.of(state.velocity), change)
-        own_part = self.alpha * fragment.of(own) + (1 - self.alpha) * new if self.alpha else new
+        own_part = mixed(fragment.of(own), new, self.alpha)
         outer, vector, velocity = (
             fragment.put(vector, part, whole=whole)
             for vector, part in ((state.start, new), (own, own_part), (state.velocity, velocity))
@@ -307,7 +325,7 @@ class StreamingDiLoCo(NesterovRounds):
                 if (step.number + 1 - fragment.offset) % self.period == 0
             ]
             exchanged = frozenset(place for _, fragment in begun for place in fragment.places)
-            state, landing = yield from self.landing(me, state)
+            state, landing = yield from self.landing(me, fragments, state)
             buckets = apart(me.layout.layers, exchanged | landing.keys())
             held = yield from self.point(state, buckets, landing)
             batch = yield from Load(step.samples)
@@ -338,7 +356,7 @@ class StreamingDiLoCo(NesterovRounds):
                 optimizer_state=tuple(memory[::-1]),
                 exchanges=(*state.exchanges, *started),
             )
-        state, landing = yield from self.landing(me, state)
+        state, landing = yield from self.landing(me, fragments, state)
         return (yield from self.settled(me, state, landing))
 
     def parts_of(self, me: RankContext) -> tuple[Fragment, ...]:
@@ -347,18 +365,19 @@ class StreamingDiLoCo(NesterovRounds):
 
     @program
     def landing(
-        self, me: RankContext, state: Streaming
+        self, me: RankContext, fragments: Sequence[Fragment], state: Streaming
     ) -> Program[tuple[Streaming, dict[int, Handle[ExchangedLayer]]]]:
         """Begins to apply the exchanges that are due, each layer when it has arrived.
 
         Args:
             me: the worker.
+            fragments: of the weights.
             state: its state.
 
         Returns:
             The state without these exchanges, and the layers on their way by number.
         """
-        fragments, landing = self.parts_of(me), dict[int, Handle[ExchangedLayer]]()
+        landing = dict[int, Handle[ExchangedLayer]]()
         for exchange in state.exchanges:
             if exchange.due <= state.step:
                 assert isinstance(exchange.change, tuple), "each layer has an exchange of its own"
@@ -400,10 +419,9 @@ class StreamingDiLoCo(NesterovRounds):
         """
         start, own = state.start[part], state.weights.vector[part]
         change = yield from self.arrived(exchanged, start)
-        yield from Charge("update", change.nbytes, traffic=CHANGE + NESTEROV + (MIXED if self.alpha else NOTHING))
+        yield from Charge("update", change.nbytes, traffic=self.outer_traffic)
         new, velocity = self.outer(start, state.velocity[part], change)
-        mixed = self.alpha * own + (1 - self.alpha) * new if self.alpha else new
-        return ExchangedLayer(mixed, state.weights.version, new, velocity)
+        return ExchangedLayer(mixed(own, new, self.alpha), state.weights.version, new, velocity)
 
     @program
     def settled(

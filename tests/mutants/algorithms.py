@@ -248,8 +248,8 @@ METHODS = (
     Mutant(
         name="streaming-diloco-swaps-alpha",
         file="algorithms/methods/streaming_diloco.py",
-        old="self.alpha * fragment.of(own) + (1 - self.alpha) * new",
-        new="(1 - self.alpha) * fragment.of(own) + self.alpha * new",
+        old="return alpha * own + (1 - alpha) * outer",
+        new="return (1 - alpha) * own + alpha * outer",
         bug="The shares of a worker's own weights and of the outer ones are exchanged.",
         tests=("property/test_rounds.py",),
     ),

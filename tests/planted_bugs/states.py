@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.method import RankContext, Replica
@@ -14,6 +15,7 @@ from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.decoupled_diloco import DecoupledDiLoCo, LearnerState
 from paceline.algorithms.methods.parameter_server import ServerStopped, server_of
 from paceline.algorithms.methods.regional_servers import HALoS, RegionalRound
+from paceline.algorithms.methods.streaming_diloco import Fragment
 from paceline.algorithms.methods.survivors import LivingWorkers
 from tests.planted_bugs.bug import planted
 from tests.planted_bugs.replicas import EverySecond
@@ -195,8 +197,10 @@ class CountsGradientsAgain(SmallFragments):
     name = "decoupled-diloco-counts-again"
 
     @program
-    def pushed(self, me: RankContext, state: LearnerState, number: int) -> Program[LearnerState]:
-        after = yield from super().pushed(me, state, number)
+    def pushed(
+        self, me: RankContext, fragments: Sequence[Fragment], state: LearnerState, number: int
+    ) -> Program[LearnerState]:
+        after = yield from super().pushed(me, fragments, state, number)
         return replace(after, origins=state.origins)
 
 

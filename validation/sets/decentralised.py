@@ -5,8 +5,8 @@ change of b bits a number is exchanged like b/32 as many numbers of 32 bits. Sit
 the Internet (`wan-1g`) at the rate that is known, a ring connects them, and nothing else is exchanged. A range counts
 by its middle. Rows of a run whose rounds were not published, and of other methods, are left out.
 
-HALoS's times to a quality are compared as if each method needed as many samples to it: with the samples per second that
-are in updates, of the shipped scenario `halos-regions`, whose inputs its authors have published.
+HALoS's times to a quality are compared as if each method needed as many samples to it: with the samples per second of
+the shipped scenario `halos-regions`, whose inputs its authors have published, once of all and once of those in updates.
 """
 
 from __future__ import annotations
