@@ -54,7 +54,9 @@ def reproduce(
     infer: Annotated[
         bool,
         typer.Option(
-            "--infer", help="Search the inputs with which the published figures of the named papers come out, together."
+            "--infer",
+            help="Search the inputs with which the published figures of the named papers come out, together; from the "
+            "results of the pages, or computed ones where inputs have changed since.",
         ),
     ] = False,
     again: Annotated[
@@ -97,19 +99,31 @@ def reproduce(
     """
     from paceline.papers import reproduce as running
     from paceline.papers.claim import FOLDER, Effort
+    from paceline.papers.inference import inferable
     from paceline.papers.page import answer_of_reproduction
     from paceline.reports.sweeps.parallel_tasks import cores
 
     claims = running.claims_named(names or [])
     folder = out if out is not None or quick or inputs is not None else RESULTS
     computation = running.Computation(Effort(quick=quick, seeds=seeds), inputs or FOLDER, running.STORE)
+    known: dict[str, Any] = {}
+    if infer:
+        claims = tuple(inferable(claims))
+        if not claims:
+            raise InputError("--infer: the named claims have no published figure that depends on unknown inputs")
+        known = {} if again else running.usable(out or RESULTS, claims, computation)
     with output.progress() as stage:
         reproduction = running.reproduce(
-            claims, computation, jobs=jobs or cores(), again=again, progress=stage("reproducing")
+            [claim for claim in claims if claim.name not in known],
+            computation,
+            jobs=jobs or cores(),
+            again=again,
+            progress=stage("reproducing"),
         )
     inferred = {}
     if infer and not reproduction.failed:
-        inferred = _inferred(claims, computation, output)
+        results = known | {result["name"]: result for result in reproduction.results}
+        inferred = _inferred(claims, results, computation, output)
     else:
         output.give(answer_of_reproduction(reproduction))
     stored = {} if folder is None else running.merged(folder, reproduction.results, inferred)
@@ -119,7 +133,9 @@ def reproduce(
         raise PacelineError("\n".join(f"{name}: {error}" for name, error in reproduction.failed.items()))
 
 
-def _inferred(claims: Sequence[Claim], computation: Computation, output: Output) -> dict[str, Any]:
+def _inferred(
+    claims: Sequence[Claim], results: dict[str, Any], computation: Computation, output: Output
+) -> dict[str, Any]:
     """Gives the answer of --infer, and returns it by paper."""
     from paceline.papers.inference import answer_of_inference, infer
     from paceline.papers.reproduce import PAPERS
@@ -128,12 +144,9 @@ def _inferred(claims: Sequence[Claim], computation: Computation, output: Output)
     blocks: list[Block] = []
     documents = {}
     with output.progress() as stage:
-        papers = dict.fromkeys(claim.paper for claim in claims if claim.together and claim.published)
-        if not papers:
-            raise InputError("--infer: the named claims have no published figure that depends on unknown inputs")
-        for paper in papers:
+        for paper in dict.fromkeys(claim.paper for claim in claims):
             own = [claim for claim in claims if claim.paper == paper]
-            tables = infer(own, computation, stage(f"inferring {paper}"))
+            tables = infer(own, results, computation, stage(f"inferring {paper}"))
             blocks += answer_of_inference(PAPERS[paper], tables).blocks
             documents[paper] = {"inferences": [table.document() for table in tables]}
     output.give(Answer("Inputs that would make the published figures true", blocks, lambda: documents))

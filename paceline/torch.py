@@ -109,6 +109,17 @@ class Hook:
         """the scenario, once it is written"""
 
     def __enter__(self) -> Self:
+        self.attach()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        """Ends the recording; writes the files if the training ended before the last step that was to be recorded."""
+        if kind is None and self.removable:
+            self._finish()
+        self.detach()
+
+    def attach(self) -> None:
+        """Registers the callbacks."""
         add = self.removable.append
         add(self.model.register_forward_pre_hook(self._forward_begins))
         add(self.model.register_forward_hook(self._forward_ends))
@@ -116,13 +127,13 @@ class Hook:
             add(parameter.register_post_accumulate_grad_hook(self._gradient_of(number)))
         add(self.optimizer.register_step_pre_hook(self._update_begins))
         add(self.optimizer.register_step_post_hook(self._update_ends))
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        """Ends the recording; writes the files if the training ended before the last step that was to be recorded."""
-        if kind is None and self.removable:
-            self._finish()
-        self._remove()
+    def detach(self) -> None:
+        """Removes the callbacks; a step that has begun is not recorded."""
+        self.step = None
+        for callback in self.removable:
+            callback.remove()
+        self.removable.clear()
 
     # --- callbacks ----------------------------------------------------------------------------------------------------
 
@@ -165,15 +176,9 @@ class Hook:
         self.step = None
         if self.count >= self.last:
             self._finish()
-            self._remove()
+            self.detach()
         elif self.count >= self.warm_up:
             self.step = _Marks(start=now)
-
-    def _remove(self) -> None:
-        self.step = None
-        for callback in self.removable:
-            callback.remove()
-        self.removable.clear()
 
     # --- results ------------------------------------------------------------------------------------------------------
 

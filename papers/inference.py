@@ -1,8 +1,8 @@
 """`paceline reproduce --infer`: which values of the inputs make the published figures of a paper true, together.
 
-The search uses what the verdicts have computed: each figure with one input changed at a time. Between the ends of a
-range, a figure is interpolated, and the effects of several inputs add up, on the scale on which figures are averaged.
-The figures are then computed with the inferred values by the code that computes the claims, and only those are shown.
+The search uses the results of the claims: each figure with one input changed at a time. Between the ends of a range, a
+figure is interpolated, and the effects of several inputs add up, on the scale on which figures are averaged. The
+figures are then computed with the inferred values by the code that computes the claims, and only those are shown.
 
 An inference explains; it is not a result. Its inputs come from the figures that it is compared with.
 """
@@ -86,39 +86,39 @@ class Inference:
         return {**asdict(self), "sentence": self.sentence}
 
 
-def infer(claims: Sequence[Claim], computation: Computation, progress: Progress | None = None) -> tuple[Inference, ...]:
+def inferable(claims: Sequence[Claim]) -> list[Claim]:
+    """Returns the claims with a published figure that belongs to a table of figures with common inputs."""
+    return [claim for claim in claims if claim.together and claim.published]
+
+
+def infer(
+    claims: Sequence[Claim],
+    results: Mapping[str, Stored],
+    computation: Computation,
+    progress: Progress | None = None,
+) -> tuple[Inference, ...]:
     """Fits the inputs of each table of a paper to its published figures.
 
     It minimises the sum over the table's figures of ((ours − published) / tolerance)², where positive figures are
     compared by their logarithms.
 
     Args:
-        claims: The claims of a paper.
-        computation: How they are computed.
+        claims: Claims of a paper, from `inferable`.
+        results: Their results by name, in which each input was changed.
+        computation: How the figures with the inferred inputs are computed.
         progress: Called after each figure.
 
     Returns:
-        One inference for each table; none if no claim with a published figure belongs to one.
+        One inference for each table.
     """
     tables: dict[str, list[Claim]] = {}
     for claim in claims:
-        if claim.together and claim.published:
-            tables.setdefault(claim.together, []).append(claim)
-    steps, done = sum(map(len, tables.values())) * 2, 0
-    inferred = []
-
-    def step(text: str) -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(text, done / steps)
-
+        tables.setdefault(claim.together, []).append(claim)
+    inferred: list[Inference] = []
+    done = 0
     for together, own in tables.items():
         inputs = computation.inputs_of(own[0])
-        responses = []
-        for claim in own:
-            responses.append(_Response(claim, computation.result(claim)))
-            step(f"{together}: {claim.name}")
+        responses = [_Response(claim, results[claim.name]) for claim in own]
         varied = {
             name: inputs[name]
             for name in dict.fromkeys(name for claim in own for name in claim.inputs)
@@ -128,7 +128,9 @@ def infer(claims: Sequence[Claim], computation: Computation, progress: Progress 
         figures = []
         for claim, response in zip(own, responses, strict=True):
             figures.append(_computed(claim, response, inputs, values, computation))
-            step(f"{together}: {claim.name} with the inferred inputs")
+            done += 1
+            if progress is not None:
+                progress(f"{together}: {claim.name} with the inferred inputs", done / len(claims))
         rows = [
             InferredInput(name, row.value, row.low or "", row.high or "", values[name]) for name, row in varied.items()
         ]

@@ -298,6 +298,27 @@ def _result(claim: Claim, computation: Computation, again: bool) -> Stored | str
 # --- stored results ---------------------------------------------------------------------------------------------------
 
 
+def usable(folder: Path, claims: Sequence[Claim], computation: Computation) -> dict[str, Stored]:
+    """Returns the results on the pages of a folder that were computed with the same inputs and effort, by claim.
+
+    The program may have changed since: they are a start for `--infer`, which computes what it shows, and no verdicts.
+
+    Args:
+        folder: The folder with `papers.json`, if there is one.
+        claims: The claims that are wanted.
+        computation: How they would be computed.
+    """
+    stored = {result["name"]: result for result in merged(folder, ())["results"]}
+    found = {}
+    for claim in claims:
+        rows, result = computation.inputs_of(claim), stored.get(claim.name)
+        if result is None or computation.effort != Effort(quick=result["quick"]):
+            continue
+        if result["inputs"] == [rows[name].model_dump(mode="json") for name in claim.inputs if name in rows]:
+            found[claim.name] = result
+    return found
+
+
 def merged(folder: Path, results: Sequence[Stored], inferred: Mapping[str, Stored] | None = None) -> Stored:
     """Returns the stored results of a folder with some of them replaced, in the order of the pages.
 

@@ -459,7 +459,8 @@ def test_inputs_are_inferred_from_all_figures_together(tmp_path: Path) -> None:
     common: dict[str, Any] = {"inputs": ("batch", "chip"), "together": "times", "seeds": 1}
     tests = [made(figure(power), name=f"softsync-{power}", published=3.0 * 32.0**power, **common) for power in (1, 2)]
     tests.append(made(lambda _: 50.0, name="softsync-other", published=10.0, **common))
-    (table,) = infer(tests, Computation(QUICK, inputs=tmp_path))
+    computation = Computation(QUICK, inputs=tmp_path)
+    (table,) = infer(tests, {claim.name: computation.result(claim) for claim in tests}, computation)
     inferred = {row.name: row.inferred for row in table.inputs}
     assert inferred["chip"] == "m40" and int(inferred["batch"]) == pytest.approx(32, abs=1)
     assert [abs(row.miss) < 0.1 for row in table.figures] == [True, True, False]
@@ -475,6 +476,29 @@ def test_inferences_are_shown_apart_from_results(claims: list[Claim], tmp_path: 
     claims[0] = replace(claims[0], together="")
     came = reproduce("--infer", "--quick")
     assert came.exit_code == EXIT_INPUT and "no published figure that depends on unknown inputs" in came.stderr
+
+
+def test_inferences_start_from_the_results_on_the_pages(claims: list[Claim], tmp_path: Path) -> None:
+    """A result of the pages is computed again only if its inputs have changed since, or with `--again`."""
+    computed: list[str] = []
+
+    def figure(given: Given) -> float:
+        computed.append(given["jitter"])
+        return 200.0 * given.number("jitter")
+
+    claims.append(made(figure, inputs=("jitter",), together="times", seeds=1))
+    assert reproduce("--out", tmp_path).exit_code == 0 and len(computed) == 3
+
+    def figures_of_inference(*arguments: object) -> int:
+        before = len(computed)
+        assert reproduce("--infer", "--out", tmp_path, *arguments).exit_code == 0
+        return len(computed) - before
+
+    assert figures_of_inference() == 1
+    assert figures_of_inference("--again") == 4
+    path = tmp_path / "papers.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"low": "0.01"', '"low": "0.02"'), encoding="utf-8")
+    assert figures_of_inference() == 4
 
 
 # --- documents -------------------------------------------------------------------------------------------------------

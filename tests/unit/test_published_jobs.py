@@ -235,6 +235,22 @@ def test_wider_numbers_take_longer() -> None:
     assert shares == sorted(shares, reverse=True) and len(set(shares)) == 3
 
 
+def test_a_run_with_an_unknown_input_has_a_row_for_each_of_its_ends() -> None:
+    covenant = {"run": "Covenant-72B", "params": "72B", "method": "SparseLoCo", "network": "110 Mbit/s up"}
+    lines = [
+        internet(**covenant, value=94.5),
+        internet(run="Decoupled DiLoCo", metric="goodput under aggressive failures", value=88),
+    ]
+    (slow, quick, few, many), left_out = predicted(set_named("decentralised"), lines)
+    assert not left_out
+    upload_s = 72e9 / 64 * 14 / 110e6
+    for row, share in ((slow, 0.2), (quick, 0.5)):
+        compute_s = 6 * 72e9 * 30 * 192 * 2048 / (8 * share * 2.25e15)
+        assert row.predicted == pytest.approx(100 * compute_s / (compute_s + upload_s), rel=1e-3)
+    for row, learners in ((few, 4), (many, 16)):  # all chips are up 27 % of the time, and a learner's ones more often
+        assert row.predicted == pytest.approx(100 * 0.27 ** (1 / learners), abs=2)
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [

@@ -1,5 +1,6 @@
 """The shipped scenarios: every method of each runs, and the predictions are plausible."""
 
+import math
 from typing import Any
 
 import pytest
@@ -67,6 +68,7 @@ def test_all_but_the_first_scenario_are_run_here() -> None:
         "fat-tree-100k",
         "transformer",
         "halos-regions",
+        "learner-failures",
         *SHORT,
         *PAPERS,
         *WIDE_AREA,
@@ -111,6 +113,15 @@ def test_a_server_in_every_region_brings_more_samples_into_updates(monkeypatch: 
     assert rate["halos"] > 1.2 * rate["async-diloco"] > 2 * rate["diloco"]
     step_s = {name: summary["step_s"]["mean"] for name, summary in found.items()}
     assert step_s["halos"] < step_s["async-diloco"] / 1.5
+
+
+def test_learners_without_a_common_clock_use_more_of_the_time_between_failures() -> None:
+    """A synchronous step needs all eight learners; a learner of decoupled-diloco only itself."""
+    runs = paceline.simulate(paceline.load("learner-failures", ["stop.seconds=2000 s"]))
+    used = {run.algorithm: run.summary["time_fraction"]["compute"] for run in runs}
+    up = math.exp(-27.5 / 168)
+    assert used["sync-sgd"] == pytest.approx(up**8, abs=0.08)
+    assert used["decoupled-diloco"] == pytest.approx(up, abs=0.04)
 
 
 def test_a_hundred_thousand_workers() -> None:

@@ -5,6 +5,10 @@ change of b bits a number is exchanged like b/32 as many numbers of 32 bits. Sit
 the Internet (`wan-1g`) at the rate that is known, a ring connects them, and nothing else is exchanged. A range counts
 by its middle. Rows of a run whose rounds were not published, and of other methods, are left out.
 
+A run of which an input was not published has two rows, for both ends of what it may be: the share of a chip's peak with
+which Covenant-72B's peers computed, and the number of Decoupled DiLoCo's learners. Its goodput, the share of the time
+in which learners compute what counts, is that of the shipped scenario `learner-failures`.
+
 HALoS's times to a quality are compared as if each method needed as many samples to it: with the samples per second of
 the shipped scenario `halos-regions`, whose inputs its authors have published, once of all and once of those in updates.
 """
@@ -24,6 +28,7 @@ from paceline.algorithms.methods.decoupled_momentum import SparseLoCo
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
 from paceline.simulator.runs.run import perform
+from paceline.topologies.catalogue.device_names import named
 from paceline.validation.machines import Unread, number, text_of
 from paceline.validation.outcome import LeftOut, Outcome, Unit
 from paceline.validation.sets import Line, MeasurementSet
@@ -70,16 +75,25 @@ def predicted(lines: Sequence[Line]) -> list[Outcome | LeftOut]:
     results: list[Outcome | LeftOut] = []
     for line in lines:
         try:
-            results += _against(line) if line["run"] == "HALoS" else [_outcome(line)]
+            results += _outcomes(line)
         except (PacelineError, ValueError) as error:
             results.append(LeftOut(NAME, f"line {line['line']}", str(error)))
     return results
 
 
+def _outcomes(line: Line) -> list[Outcome]:
+    metric, sparse = line["metric"].lower(), "sparseloco" in line["method"].lower()
+    if line["run"] == "HALoS":
+        return _against(line)
+    if line["run"] == "Decoupled DiLoCo" and "goodput" in metric:
+        return _goodput(line)
+    if line["run"] == "Covenant-72B" and "compute utili" in metric:
+        return _utilised(line)
+    return [_upload(line) if sparse and "communication per round" in metric else _outcome(line)]
+
+
 def _outcome(line: Line) -> Outcome:
     metric, unit = line["metric"].lower(), line["unit"]
-    if "sparseloco" in line["method"].lower() and "communication per round" in metric:
-        return _upload(line)
     utilised = "compute utili" in metric
     if not utilised and "communication per round" not in metric:
         raise Unread(f"metric: found {line['metric']}, expected compute utilisation or communication per round")
@@ -111,12 +125,6 @@ def _outcome(line: Line) -> Outcome:
 
 def _upload(line: Line) -> Outcome:
     """Returns the time in which a worker of SparseLoCo uploads its message, which is the least that a round needs."""
-    uplink = re.search(r"([\d.]+) Mbit/s up", line["network"])
-    if uplink is None:
-        raise Unread(f"network: found {line['network']!r}, expected the bandwidth of uploads: '110 Mbit/s up'")
-    count, compression = round(_parameters(line)), SparseLoCo().sparsification
-    vector, layers = Null(count), [Layer("weights", 0, count)]
-    message, _ = compression.compress(vector, compression.begin(vector, layers))
     return Outcome(
         set=NAME,
         name=f"{line['run']} {line['metric']}",
@@ -124,10 +132,83 @@ def _upload(line: Line) -> Outcome:
         family="communication",
         unit="s",
         measured=_value(line),
-        predicted=8 * nbytes(message) / (1e6 * float(uplink[1])),
+        predicted=_upload_s(line),
         assumed=("a worker's own message alone, without those that it downloads", "k, chunks and bits of SparseLoCo"),
         source=line["source"],
     )
+
+
+def _upload_s(line: Line) -> float:
+    uplink = re.search(r"([\d.]+) Mbit/s up", line["network"])
+    if uplink is None:
+        raise Unread(f"network: found {line['network']!r}, expected the bandwidth of uploads: '110 Mbit/s up'")
+    count, compression = round(_parameters(line)), SparseLoCo().sparsification
+    vector, layers = Null(count), [Layer("weights", 0, count)]
+    message, _ = compression.compress(vector, compression.begin(vector, layers))
+    return 8 * nbytes(message) / (1e6 * float(uplink[1]))
+
+
+PEER_STEPS, PEER_TOKENS, PEER_CHIPS = 30, 192 * 2048, 8
+"""inner steps of a round, tokens of a step and B200s of a peer of Covenant-72B; FOUND: l402-train.ai/research on arXiv
+2603.08163 (30 steps of about 192 sequences of 2,048 tokens), and the table's hardware"""
+OF_PEAK = (0.2, 0.5)
+"""the least and the largest share of a chip's peak; INFERENCE: the table has 36 to 41 % for INTELLECT-1"""
+
+
+def _utilised(line: Line) -> list[Outcome]:
+    """Returns the share of a round in which a peer of Covenant-72B computes, for both ends of its speed.
+
+    A token takes 6 operations a parameter. The rest of the round is the upload of the peer's message.
+    """
+    operations = 6 * _parameters(line) * PEER_STEPS * PEER_TOKENS
+    upload_s, rows = _upload_s(line), []
+    for share in OF_PEAK:
+        compute_s = operations / (PEER_CHIPS * share * named("b200").peaks["bf16"])
+        rows.append(
+            Outcome(
+                set=NAME,
+                name=f"{line['run']} {line['metric']}, {share:.0%} of the peak",
+                system=line["run"],
+                family="compute utilisation",
+                unit="%",
+                measured=_value(line),
+                predicted=100 * compute_s / (compute_s + upload_s),
+                assumed=(f"{compute_s:.0f} s of computation a round", f"{upload_s:.0f} s of upload, and no download"),
+                source=line["source"],
+            )
+        )
+    return rows
+
+
+LEARNERS = (4, 16)
+"""the fewest and the most learners of Decoupled DiLoCo; INFERENCE: DiLoCo's papers have 2 to 16"""
+ALL_FAIL_S = 21.0
+"""seconds between failures of all chips, as in the scenario"""
+
+
+def _goodput(line: Line) -> list[Outcome]:
+    """Returns the share of the time in which learners compute what counts, for both ends of their number."""
+    rows = []
+    for learners in LEARNERS:
+        failures = [f"cluster.nodes[0].count={learners}", f"cluster.crashes.mtbf={learners * ALL_FAIL_S} s"]
+        plans = load("learner-failures", failures).plans()
+        plan = next(plan for plan in plans if plan.job.method.name == "decoupled-diloco")
+        trace = perform(plan, Schedule(every=math.inf))
+        computed_s = sum(span.end_s - span.start_s for span in trace.spans if span.activity == "compute")
+        rows.append(
+            Outcome(
+                set=NAME,
+                name=f"{line['run']} {line['metric']}, {learners} learners",
+                system=line["run"],
+                family="goodput",
+                unit="%",
+                measured=_value(line),
+                predicted=100 * computed_s / (learners * trace.wall_s),
+                assumed=("a recovery with which data-parallel training has the published 27 %",),
+                source=line["source"],
+            )
+        )
+    return rows
 
 
 SIMULATED_S = 1800.0
