@@ -74,11 +74,11 @@ class Inference:
     @property
     def sentence(self) -> str:
         """What the inference says, in words."""
-        agree = sum(abs(figure.miss) <= TOLERANCE for figure in self.figures)
-        most = self.contradicts
+        agree, count = sum(abs(figure.miss) <= TOLERANCE for figure in self.figures), len(self.figures)
+        verb, most = "contradicts them most" if agree < count else "is farthest", self.contradicts
         return (
-            f"{self.together}: with the inferred inputs, {agree} of {len(self.figures)} figures are within "
-            f"{TOLERANCE:.0%}. {most.name} contradicts them most: {most.miss:+.0%}."
+            f"{self.together}: with the inferred inputs, {agree} of {count} figures are within "
+            f"{100 * TOLERANCE:.0f} %. {most.name} {verb} ({100 * most.miss:+.0f} %)."
         )
 
     def document(self) -> dict[str, Any]:

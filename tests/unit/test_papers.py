@@ -464,7 +464,7 @@ def test_inputs_are_inferred_from_all_figures_together(tmp_path: Path) -> None:
     inferred = {row.name: row.inferred for row in table.inputs}
     assert inferred["chip"] == "m40" and int(inferred["batch"]) == pytest.approx(32, abs=1)
     assert [abs(row.miss) < 0.1 for row in table.figures] == [True, True, False]
-    assert table.contradicts.name == "softsync-other" and "2 of 3 figures are within 25%" in table.sentence
+    assert table.contradicts.name == "softsync-other" and "2 of 3 figures are within 25 %" in table.sentence
 
 
 def test_inferences_are_shown_apart_from_results(claims: list[Claim], tmp_path: Path) -> None:
