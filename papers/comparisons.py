@@ -262,7 +262,7 @@ def outcome(contender: Contender, rate: float, seed: int) -> Outcome:
         seed: Of initial weights, samples and jitter.
     """
     setting = contender.setting
-    (run,) = simulate(load(contender.scenario(rate, seed)))
+    (run,) = simulate(load(contender.scenario(rate, seed)), intervals=False)
     seen, staleness = run.tables.evaluations, run.summary["staleness"]
     axis = seen["time_s" if setting.samples is None else "samples"]
     losses = np.minimum(np.nan_to_num(seen["loss"].to_numpy(), nan=CHANCE, posinf=CHANCE), CHANCE)

@@ -31,7 +31,7 @@ NEVER = 0.999
 def simulated(
     scenario: str, changes: Iterable[str] = (), *, algorithms: Sequence[Any] | None = None, seed: int = 1
 ) -> list[Run]:
-    """Simulates the algorithms of a shipped scenario with one seed.
+    """Simulates the algorithms of a shipped scenario with one seed, without the intervals of predictions.
 
     Args:
         scenario: Its name.
@@ -43,7 +43,7 @@ def simulated(
     ['agd']
     """
     changes = [*changes, f"seed={seed}", "seeds=1"]
-    return simulate(load(scenario, changes, algorithms=algorithms))
+    return simulate(load(scenario, changes, algorithms=algorithms), intervals=False)
 
 
 def recorded(

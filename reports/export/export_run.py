@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import pandas as pd
+
 from paceline.algorithms.core.errors import InputError, Mistakes
 from paceline.records import Run
+from paceline.records.document import flat
 from paceline.records.store import naming, new_folder
+from paceline.records.tables import FORMS
 from paceline.reports.export.chakra import check_chakra, write_chakra
 from paceline.reports.export.chrome import write_chrome
-from paceline.reports.export.csv_tables import write_csv
 from paceline.reports.export.loggers import check_package, write_tensorboard
 
 Format = Literal["chakra", "chrome", "csv", "tensorboard"]
@@ -24,6 +27,7 @@ ENDS: dict[Format, str] = {
     "tensorboard": "-tensorboard",
 }
 """the ends of the default names; all but chrome's are folders"""
+README, SUMMARY = "README.md", "summary.csv"
 
 
 def export_run(run: Run, form: Format, out: Path | None = None) -> Path:
@@ -53,7 +57,7 @@ def export_run(run: Run, form: Format, out: Path | None = None) -> Path:
         if form == "chakra":
             write_chakra(run, building, run.path.resolve().name)
         elif form == "csv":
-            write_csv(run, building)
+            _write_csv(run, building)
         else:
             write_tensorboard(run, building)
     return target
@@ -90,3 +94,37 @@ def _new_file(path: Path) -> Iterator[Path]:
         if path.exists():
             raise FileExistsError(f"{path} exists already; nothing is overwritten")
         building.rename(path)
+
+
+# --- CSV files ------------------------------------------------------------------------------------------------------
+
+
+def _write_csv(run: Run, folder: Path) -> None:
+    """Writes the tables, the summary and the README into an empty folder.
+
+    A missing value is an empty cell, numbers have all their digits, and empty tables have no file.
+    """
+    tables = {name: getattr(run.tables, name) for name in FORMS}
+    written = {name: table for name, table in tables.items() if len(table)}
+    for name, table in written.items():
+        table.to_csv(folder / f"{name}.csv", index=False)
+    figures = pd.DataFrame(flat(run.summary), columns=["figure", "value"])
+    figures.to_csv(folder / SUMMARY, index=False)
+    (folder / README).write_text(_readme(run, written), encoding="utf-8")
+
+
+def _readme(run: Run, tables: Mapping[str, pd.DataFrame]) -> str:
+    """Returns the page about the files of these tables, with the meaning and the unit of each column."""
+    lines = [
+        f"# {run.name}: {run.algorithm}, seed {run.seed}, {run.kind}",
+        "",
+        "Written by `paceline export --format csv`. A missing value is an empty cell.",
+        "Columns whose names end in `_s` hold seconds.",
+        "",
+        f"`{SUMMARY}` holds the figures of the run: the path of each figure in `run.json`, and its value.",
+    ]
+    for name, table in tables.items():
+        form = FORMS[name]
+        lines += ["", f"## {name}.csv", "", f"{len(table)} rows: {form.rows}.", "", "| column | meaning, unit |"]
+        lines += ["|---|---|", *(f"| {column} | {meaning} |" for column, _, meaning in form.columns)]
+    return "\n".join(lines) + "\n"

@@ -41,6 +41,7 @@ from paceline.records.recorder import Recorder
 from paceline.records.trace import Activity, Schedule, Trace
 from paceline.simulator.cohort.batch_copies import BatchCopies
 from paceline.simulator.cohort.classes import (
+    ClassRecorder,
     CohortTask,
     Contexts,
     OneOfClass,
@@ -52,7 +53,6 @@ from paceline.simulator.cohort.classes import (
 )
 from paceline.simulator.cohort.collectives import CohortCollectives
 from paceline.simulator.cohort.prices import Prices
-from paceline.simulator.cohort.recorder import ClassRecorder
 from paceline.simulator.cohort.values import (
     MOST_CLASSES,
     Diverges,

@@ -54,12 +54,13 @@ def simulate(
     keep: Callable[[Run], Run] = lambda run: run,
     engine: Engine = "auto",
     learned: Sequence[Run] = (),
+    intervals: bool = True,
 ) -> list[Run]:
     """Simulates every algorithm and seed of a scenario; `paceline.simulate` describes the arguments.
 
     That function also tries methods of the user's own first. With `learned`, runs of the same algorithms and seeds,
     only times and staleness are simulated, which is several times as fast; the new runs take from those what is learned
-    after how many samples.
+    after how many samples. Without `intervals`, short runs are not repeated for the intervals of their figures.
 
     >>> from paceline import load, simulate
     >>> quick = load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])
@@ -82,7 +83,7 @@ def simulate(
     uncertain = machine is None  # steps of a real run are paced to the predicted gradient, whatever a device would take
     further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, run_plan)
 
-    def made(index: int, plan: Plan, *, interval: bool = True) -> Run:
+    def made(index: int, plan: Plan, *, interval: bool = intervals) -> Run:
         report = None if progress is None else _progress_of(plan, progress, index, len(plans))
         # the same number of threads as in the real run gives the same bits
         with collected_seldom(), torch_threads(scenario.train.torch_threads):
