@@ -111,7 +111,9 @@ def reproduce(
         claims = tuple(inferable(claims))
         if not claims:
             raise InputError("--infer: the named claims have no published figure that depends on unknown inputs")
-        known = {} if again else running.usable(out or RESULTS, claims, computation)
+        known = {} if again else running.results_of_pages(out or RESULTS, claims, computation)
+    if known:
+        output.note(f"from results in {out or RESULTS}: {', '.join(known)}; --again computes them")
     with output.progress() as stage:
         reproduction = running.reproduce(
             [claim for claim in claims if claim.name not in known],

@@ -298,7 +298,7 @@ def _result(claim: Claim, computation: Computation, again: bool) -> Stored | str
 # --- stored results ---------------------------------------------------------------------------------------------------
 
 
-def usable(folder: Path, claims: Sequence[Claim], computation: Computation) -> dict[str, Stored]:
+def results_of_pages(folder: Path, claims: Sequence[Claim], computation: Computation) -> dict[str, Stored]:
     """Returns the results on the pages of a folder that were computed with the same inputs and effort, by claim.
 
     The program may have changed since: they are a start for `--infer`, which computes what it shows, and no verdicts.
