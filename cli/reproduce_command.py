@@ -32,7 +32,7 @@ def reproduce(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Fewer seeds and shorter runs: about 12 minutes instead of 45 on two cores."),
+        typer.Option("--quick", help="Fewer seeds and shorter runs: about 11 minutes instead of 50 on two cores."),
     ] = False,
     seeds: Annotated[
         int | None,
