@@ -108,7 +108,7 @@ def reproduce(
     computation = running.Computation(Effort(quick=quick, seeds=seeds), inputs or FOLDER, running.STORE)
     known: dict[str, Any] = {}
     if infer:
-        claims = tuple(inferable(claims))
+        claims = inferable(claims)
         if not claims:
             raise InputError("--infer: the named claims have no published figure that depends on unknown inputs")
         known = {} if again else running.results_of_pages(out or RESULTS, claims, computation)

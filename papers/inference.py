@@ -86,9 +86,9 @@ class Inference:
         return {**asdict(self), "sentence": self.sentence}
 
 
-def inferable(claims: Sequence[Claim]) -> list[Claim]:
+def inferable(claims: Sequence[Claim]) -> tuple[Claim, ...]:
     """Returns the claims with a published figure that belongs to a table of figures with common inputs."""
-    return [claim for claim in claims if claim.together and claim.published]
+    return tuple(claim for claim in claims if claim.together and claim.published)
 
 
 def infer(

@@ -25,8 +25,9 @@ from typing import Any
 from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.values import Layer, Null, nbytes
 from paceline.algorithms.methods.decoupled_momentum import SparseLoCo
-from paceline.records.trace import Schedule
+from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import load
+from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.runs.run import perform
 from paceline.topologies.catalogue.device_names import named
 from paceline.validation.machines import Unread, number, text_of
@@ -107,17 +108,34 @@ def _outcome(line: Line) -> Outcome:
         f"{rounds.sites} sites, rounds of {rounds.steps} steps in {rounds.compute_s:g} s, {rounds.mbit_per_s:g} Mbit/s "
         f"({rounds.provenance})"
     )
-    measured: float = _value(line) if utilised else _value(line) * {"minutes": 60.0, "s": 1.0}[unit]
-    shown: Unit = "%" if utilised else "s"
+    if utilised:
+        return _row(line, "compute utilisation", "%", 100 * share, (facts,), scenario=scenario)
+    measured = _value(line) * {"minutes": 60.0, "s": 1.0}[unit]
+    predicted_s = round_s - rounds.compute_s
+    return _row(line, "communication", "s", predicted_s, (facts,), measured=measured, scenario=scenario)
+
+
+def _row(
+    line: Line,
+    family: str,
+    unit: Unit,
+    predicted: float,
+    assumed: tuple[str, ...],
+    *,
+    reading: str = "",
+    measured: float | None = None,
+    scenario: dict[str, Any] | None = None,
+) -> Outcome:
+    """Returns the outcome of a line, or of one reading of it, whose words follow the name."""
     return Outcome(
         set=NAME,
-        name=f"{line['run']} {line['metric']}",
+        name=", ".join(filter(None, [f"{line['run']} {line['metric']}", reading])),
         system=line["run"],
-        family="compute utilisation" if utilised else "communication",
-        unit=shown,
-        measured=measured,
-        predicted=100 * share if utilised else round_s - rounds.compute_s,
-        assumed=(facts,),
+        family=family,
+        unit=unit,
+        measured=_value(line) if measured is None else measured,
+        predicted=predicted,
+        assumed=assumed,
         source=line["source"],
         scenario=scenario,
     )
@@ -125,17 +143,8 @@ def _outcome(line: Line) -> Outcome:
 
 def _upload(line: Line) -> Outcome:
     """Returns the time in which a worker of SparseLoCo uploads its message, which is the least that a round needs."""
-    return Outcome(
-        set=NAME,
-        name=f"{line['run']} {line['metric']}",
-        system=line["run"],
-        family="communication",
-        unit="s",
-        measured=_value(line),
-        predicted=_upload_s(line),
-        assumed=("a worker's own message alone, without those that it downloads", "k, chunks and bits of SparseLoCo"),
-        source=line["source"],
-    )
+    assumed = ("a worker's own message alone, without those that it downloads", "k, chunks and bits of SparseLoCo")
+    return _row(line, "communication", "s", _upload_s(line), assumed)
 
 
 def _upload_s(line: Line) -> float:
@@ -164,51 +173,36 @@ def _utilised(line: Line) -> list[Outcome]:
     upload_s, rows = _upload_s(line), []
     for share in OF_PEAK:
         compute_s = operations / (PEER_CHIPS * share * named("b200").peaks["bf16"])
-        rows.append(
-            Outcome(
-                set=NAME,
-                name=f"{line['run']} {line['metric']}, {share:.0%} of the peak",
-                system=line["run"],
-                family="compute utilisation",
-                unit="%",
-                measured=_value(line),
-                predicted=100 * compute_s / (compute_s + upload_s),
-                assumed=(f"{compute_s:.0f} s of computation a round", f"{upload_s:.0f} s of upload, and no download"),
-                source=line["source"],
-            )
-        )
+        assumed = (f"{compute_s:.0f} s of computation a round", f"{upload_s:.0f} s of upload, and no download")
+        utilised = 100 * compute_s / (compute_s + upload_s)
+        reading = f"{share:.0%} of the peak"
+        rows.append(_row(line, "compute utilisation", "%", utilised, assumed, reading=reading))
     return rows
 
 
 LEARNERS = (4, 16)
 """the fewest and the most learners of Decoupled DiLoCo; INFERENCE: DiLoCo's papers have 2 to 16"""
-ALL_FAIL_S = 21.0
-"""seconds between failures of all chips, as in the scenario"""
 
 
 def _goodput(line: Line) -> list[Outcome]:
     """Returns the share of the time in which learners compute what counts, for both ends of their number."""
-    rows = []
+    rows, cluster = [], load("learner-failures").cluster
+    assert cluster.crashes is not None and cluster.crashes.mtbf is not None
+    all_fail_s = cluster.crashes.mtbf / cluster.workers  # of all chips, among however many learners
     for learners in LEARNERS:
-        failures = [f"cluster.nodes[0].count={learners}", f"cluster.crashes.mtbf={learners * ALL_FAIL_S} s"]
-        plans = load("learner-failures", failures).plans()
-        plan = next(plan for plan in plans if plan.job.method.name == "decoupled-diloco")
-        trace = perform(plan, Schedule(every=math.inf))
+        changes = (f"cluster.nodes[0].count={learners}", f"cluster.crashes.mtbf={learners * all_fail_s} s")
+        _, trace = _recorded("learner-failures", "decoupled-diloco", changes)
         computed_s = sum(span.end_s - span.start_s for span in trace.spans if span.activity == "compute")
-        rows.append(
-            Outcome(
-                set=NAME,
-                name=f"{line['run']} {line['metric']}, {learners} learners",
-                system=line["run"],
-                family="goodput",
-                unit="%",
-                measured=_value(line),
-                predicted=100 * computed_s / (learners * trace.wall_s),
-                assumed=("a recovery with which data-parallel training has the published 27 %",),
-                source=line["source"],
-            )
-        )
+        goodput = 100 * computed_s / (learners * trace.wall_s)
+        assumed = ("a recovery with which data-parallel training has the published 27 %",)
+        rows.append(_row(line, "goodput", "%", goodput, assumed, reading=f"{learners} learners"))
     return rows
+
+
+def _recorded(scenario: str, method: str, changes: Sequence[str]) -> tuple[Plan, Trace]:
+    """Simulates one of the methods of a shipped scenario, without evaluations."""
+    plan = next(plan for plan in load(scenario, changes).plans() if plan.job.method.name == method)
+    return plan, perform(plan, Schedule(every=math.inf))
 
 
 SIMULATED_S = 1800.0
@@ -233,17 +227,15 @@ def _against(line: Line) -> list[Outcome]:
     rates = zip(
         ("all samples", "samples in updates"), _samples_per_s("halos"), _samples_per_s(method, changes), strict=True
     )
+    inputs = "inputs of utnslab/halos (FOUND)"
     return [
-        Outcome(
-            set=NAME,
-            name=f"{line['run']} {line['metric']}, {words}",
-            system=line["run"],
-            family="time to a quality",
-            unit="×",
-            measured=_value(line),
-            predicted=ours / others,
-            assumed=(f"as many {words} to the quality for each method", "inputs of utnslab/halos (FOUND)"),
-            source=line["source"],
+        _row(
+            line,
+            "time to a quality",
+            "×",
+            ours / others,
+            (f"as many {words} to the quality for each method", inputs),
+            reading=words,
         )
         for words, ours, others in rates
     ]
@@ -252,9 +244,7 @@ def _against(line: Line) -> list[Outcome]:
 @cache
 def _samples_per_s(method: str, changes: tuple[str, ...] = ()) -> tuple[float, float]:
     """Returns the samples per second of a method in the scenario of HALoS's authors: all, and those in updates."""
-    plans = load("halos-regions", [f"stop.seconds={SIMULATED_S:g} s", *changes]).plans()
-    plan = next(plan for plan in plans if plan.job.method.name == method)
-    trace = perform(plan, Schedule(every=math.inf))
+    plan, trace = _recorded("halos-regions", method, [f"stop.seconds={SIMULATED_S:g} s", *changes])
     computed = plan.job.batches[0] * sum(span.activity == "compute" for span in trace.spans)
     return computed / trace.wall_s, sum(update.samples for update in trace.updates) / trace.wall_s
 
